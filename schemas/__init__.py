@@ -1,0 +1,1 @@
+"""The words of the house: events, records and vocabularies. Imports nothing of ours."""

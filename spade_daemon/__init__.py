@@ -1,0 +1,1 @@
+"""SPADE as an event-sourced daemon."""
