@@ -275,7 +275,8 @@ class Settings(Section):
         ):
             if tokens > self.model.max_length:
                 raise ValueError(
-                    f"{role} is {tokens}, more than model.max_length {self.model.max_length}: lower it or raise model.max_length"
+                    f"{role} is {tokens}, more than model.max_length {self.model.max_length}: "
+                    "lower it or raise model.max_length"
                 )
         if self.agent.max_tokens_per_turn > self.agent.max_tokens:
             raise ValueError("agent.max_tokens_per_turn is more than agent.max_tokens: lower it")
