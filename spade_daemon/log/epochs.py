@@ -1,0 +1,58 @@
+"""The epochs of a run: which are known, where each began, and who may still write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schemas.events import RunStarted
+from spade_daemon.errors import LogError, StaleEpochError
+from spade_daemon.log.stored import Stored, counts
+
+
+@dataclass(slots=True)
+class Epochs:
+    """Epoch -> its ``run.started``, as far as it was read."""
+
+    started: dict[int, Stored] = field(default_factory=dict)
+
+    def newest(self) -> int:
+        """The newest known epoch; 0 before the first start."""
+        return max(self.started, default=0)
+
+    def places(self) -> dict[int, int]:
+        """Epoch -> sequence of its ``run.started``."""
+        return {epoch: stored.sequence for epoch, stored in self.started.items()}
+
+    def add(self, stored: Stored) -> None:
+        """Learn of a ``run.started``."""
+        data = _started(stored)
+        self.started[data.epoch] = stored
+
+    def fact(self, stored: Stored) -> bool:
+        """Whether ``stored`` counts."""
+        return counts(stored.event.epoch, stored.sequence, self.places())
+
+    def of_boot(self, boot: str) -> int | None:
+        """The epoch that ``boot`` began."""
+        return next((epoch for epoch, stored in self.started.items() if _started(stored).boot == boot), None)
+
+    def require(self, epoch: int) -> None:
+        """Refuse to go on under an epoch that is not the newest.
+
+        Raises:
+            StaleEpochError: a newer start of this run is in force.
+        """
+        newest = self.newest()
+        if epoch < newest:
+            boot = _started(self.started[newest]).boot
+            raise StaleEpochError(
+                f"epoch {newest} of this run is in force (boot {boot}), this process has epoch {epoch}: "
+                "it must stop; only one `spade up` may drive a run"
+            )
+
+
+def _started(stored: Stored) -> RunStarted:
+    data = stored.event.data
+    if not isinstance(data, RunStarted):
+        raise LogError(f"event {stored.sequence} is {stored.event.type}, not run.started: the log is damaged")
+    return data
