@@ -15,10 +15,10 @@ TITLE_CHARS = 120
 def normalise(text: str) -> str:
     """The form in which texts are compared, stored and shown.
 
-    Unicode NFC, line feeds only, no space at the end of a line, at most one blank line in a row, none at either end.
+    Unicode NFC, line feeds only, no zero characters, no space at the end of a line, at most one blank line in a row, none at either end.
     """
     text = unicodedata.normalize("NFC", text.removeprefix("\ufeff"))
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
     text = "\n".join(line.rstrip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
@@ -37,7 +37,12 @@ def title_of(text: str, fallback: str) -> str:
     """The Markdown heading a text begins with, else ``fallback``; one line of at most ``TITLE_CHARS`` characters."""
     first = text.lstrip()[: 4 * TITLE_CHARS].partition("\n")[0]
     heading = first.lstrip("#").strip() if first.startswith("#") else ""
-    return " ".join((heading or fallback).split())[:TITLE_CHARS].rstrip()
+    return printable(" ".join((heading or fallback).split()))[:TITLE_CHARS].rstrip()
+
+
+def printable(text: str) -> str:
+    """``text`` with a replacement character for each that a terminal or a log line should not get."""
+    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def cut(text: str, words: int) -> str:
