@@ -73,7 +73,7 @@ class Connection:
             LogError: no server answered in time, or it refused our password.
         """
         connection = cls(server.url(settings), settings.nats.connect_timeout)
-        user, password = server.credentials(settings) or (None, None)
+        user, password = server.credentials(settings)
         try:
             async with asyncio.timeout(settings.nats.connect_timeout):
                 await connection._connect(name, user, password)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
+from schemas.event import Event
 from schemas.events import RunStarted
 from spade_daemon.errors import LogError, StaleEpochError
 from spade_daemon.log.stored import Stored, counts
@@ -13,7 +15,7 @@ from spade_daemon.log.stored import Stored, counts
 class Epochs:
     """Epoch -> its ``run.started``, as far as it was read."""
 
-    started: dict[int, Stored] = field(default_factory=dict)
+    started: dict[int, Stored[RunStarted]] = field(default_factory=dict)
 
     def newest(self) -> int:
         """The newest known epoch; 0 before the first start."""
@@ -25,8 +27,10 @@ class Epochs:
 
     def add(self, stored: Stored) -> None:
         """Learn of a ``run.started``."""
-        data = _started(stored)
-        self.started[data.epoch] = stored
+        data = stored.event.data
+        if not isinstance(data, RunStarted):
+            raise LogError(f"event {stored.sequence} is {stored.event.type}, not run.started: the log is damaged")
+        self.started[data.epoch] = Stored(stored.sequence, cast(Event[RunStarted], stored.event))
 
     def fact(self, stored: Stored) -> bool:
         """Whether ``stored`` counts."""
@@ -34,7 +38,7 @@ class Epochs:
 
     def of_boot(self, boot: str) -> int | None:
         """The epoch that ``boot`` began."""
-        return next((epoch for epoch, stored in self.started.items() if _started(stored).boot == boot), None)
+        return next((epoch for epoch, stored in self.started.items() if stored.event.data.boot == boot), None)
 
     def require(self, epoch: int) -> None:
         """Refuse to go on under an epoch that is not the newest.
@@ -44,15 +48,8 @@ class Epochs:
         """
         newest = self.newest()
         if epoch < newest:
-            boot = _started(self.started[newest]).boot
+            boot = self.started[newest].event.data.boot
             raise StaleEpochError(
                 f"epoch {newest} of this run is in force (boot {boot}), this process has epoch {epoch}: "
                 "it must stop; only one `spade up` may drive a run"
             )
-
-
-def _started(stored: Stored) -> RunStarted:
-    data = stored.event.data
-    if not isinstance(data, RunStarted):
-        raise LogError(f"event {stored.sequence} is {stored.event.type}, not run.started: the log is damaged")
-    return data

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -27,6 +27,7 @@ from spade_daemon.settings import Settings
 
 log = structlog.get_logger()
 P = TypeVar("P", bound=Payload)
+Cause = Stored[Payload] | Event[Payload] | None
 JOIN_POLL = 0.1
 
 __all__ = ["Log", "LogInfo", "Stored", "counts"]
@@ -90,7 +91,7 @@ class Log:
 
     # Epochs
 
-    async def take_epoch(self, boot: str, make: Callable[[int], RunStarted]) -> Stored:
+    async def take_epoch(self, boot: str, make: Callable[[int], RunStarted]) -> Stored[RunStarted]:
         """Begin a new epoch for ``boot``, or join the one it began if that is still the newest.
 
         Args:
@@ -135,11 +136,11 @@ class Log:
 
     async def _refresh(self) -> None:
         """Learn of the starts of this run that we do not know yet."""
-        newest = await self._writer.last(subjects.filter_for(self.run, RunStarted))
+        newest = await self._writer.last(subjects.filter_for(self.run, RunStarted.type))
         if newest is None:
             return
         for epoch in range(self._epochs.newest() + 1, newest.event.epoch):
-            between = await self._writer.last(subjects.subject_of(self.run, RunStarted, str(epoch)))
+            between = await self._writer.last(subjects.subject_of(self.run, RunStarted.type, str(epoch)))
             if between is None:
                 raise LogError(f"run.started of epoch {epoch} is missing from the log: it is damaged")
             self._epochs.add(between)
@@ -147,9 +148,7 @@ class Log:
 
     # Writing
 
-    async def append(
-        self, payload: Payload, *, cause: Stored | Event[Payload] | None = None, exclusive: str | None = None
-    ) -> Stored:
+    async def append(self, payload: Payload, *, cause: Cause = None, exclusive: str | None = None) -> Stored:
         """Make ``payload`` a fact, unless it is one already.
 
         Args:
@@ -166,9 +165,7 @@ class Log:
         self._epochs.require(self.epoch)
         return await self._settle(self._event(payload, self.epoch, cause), exclusive)
 
-    async def append_all(
-        self, payloads: Sequence[Payload], *, cause: Stored | Event[Payload] | None = None
-    ) -> list[Stored]:
+    async def append_all(self, payloads: Sequence[Payload], *, cause: Cause = None) -> list[Stored]:
         """Make all ``payloads`` facts at once: all or none is stored, if none of them is a fact yet.
 
         If some are facts already, the missing ones are appended one by one.
@@ -209,16 +206,16 @@ class Log:
                 log.info("stale event overwritten", subject=subject, stale=standing.sequence)
                 after = standing.sequence
 
-    def _event(self, payload: Payload, epoch: int, cause: Stored | Event[Payload] | None) -> Event[Payload]:
+    def _event(self, payload: Payload, epoch: int, cause: Cause) -> Event[Payload]:
         return make_event(payload, run=self.run, epoch=epoch, time=datetime.now(UTC), cause=cause)
 
     # Reading
 
-    async def last(self, payload_type: type[P], key: str) -> Stored | None:
+    async def last(self, payload_type: type[P], key: str) -> Stored[P] | None:
         """The newest event of a type under ``key``, or ``None``. It may be stale: the fold decides what counts."""
-        return await self._writer.last(subjects.subject_of(self.run, payload_type, key))
+        return await self._writer.last(subjects.subject_of(self.run, payload_type.type, key))
 
-    async def read(self, start: int = 1, end: int | None = None) -> AsyncIterator[Stored]:
+    async def read(self, start: int = 1, end: int | None = None) -> AsyncGenerator[Stored[Any], None]:
         """The events from ``start`` to ``end`` inclusive; without ``end``, to what is the end now.
 
         Raises:
@@ -230,7 +227,7 @@ class Log:
             async for sequence, message in messages:
                 yield unpack(sequence, message.subject, message.headers, message.data)
 
-    async def follow(self, start: int) -> AsyncIterator[Stored]:
+    async def follow(self, start: int) -> AsyncGenerator[Stored[Any], None]:
         """The events from ``start`` on, for ever, also across restarts of the server. Errors as in ``read``."""
         async with aclosing(read_messages(self._connection, self._stream, start, None)) as messages:
             async for sequence, message in messages:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Self
@@ -127,7 +127,7 @@ class Pull:
 
 async def read_messages(
     connection: Connection, stream: str, start: int, end: int | None
-) -> AsyncIterator[tuple[int, Msg]]:
+) -> AsyncGenerator[tuple[int, Msg], None]:
     """``(sequence, message)`` from ``start`` to ``end`` inclusive; for ever without ``end``.
 
     Raises:
@@ -157,7 +157,7 @@ async def read_messages(
             pause = min(1.0, 2 * pause + 0.05)
 
 
-async def _in_order(pull: Pull, position: int) -> AsyncIterator[tuple[int, Msg]]:
+async def _in_order(pull: Pull, position: int) -> AsyncGenerator[tuple[int, Msg], None]:
     first = position
     while True:
         for message in await pull.next_messages():

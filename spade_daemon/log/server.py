@@ -63,15 +63,15 @@ def health_url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.nats.monitor_port}/healthz?js-enabled-only=true"
 
 
-def credentials(settings: Settings) -> tuple[str, str] | None:
-    """User and password; ``None`` for somebody else's server when no password is set.
+def credentials(settings: Settings) -> tuple[str | None, str | None]:
+    """User and password; two ``None`` for somebody else's server when no password is set.
 
     The first caller makes the password of our own server; of several at once, one wins and all get the same.
     """
     if settings.nats.password is not None:
         return settings.nats.user, settings.nats.password
     if settings.nats.url is not None:
-        return None
+        return None, None
     created = create_once(password_path(settings), secrets.token_urlsafe(PASSWORD_BYTES).encode(), OWNER_ONLY)
     return settings.nats.user, created.decode().strip()
 
@@ -107,9 +107,9 @@ def write_config(settings: Settings) -> Path:
     """
     if settings.nats.url is not None:
         raise ConfigError(f"nats.url is {settings.nats.url}: that server is not ours to configure")
-    login = credentials(settings)
-    assert login is not None, "our own server always has a password"
-    text = render(settings, resource(TEMPLATE).read_text(encoding="utf-8"), login[1])
+    _, password = credentials(settings)
+    assert password is not None, "our own server always has a password"
+    text = render(settings, resource(TEMPLATE).read_text(encoding="utf-8"), password)
     store_dir(settings).mkdir(parents=True, exist_ok=True, mode=0o700)
     path = config_path(settings)
     replace(path, text.encode(), OWNER_ONLY)

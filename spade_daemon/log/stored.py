@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Any, Generic
 from uuid import uuid4
+
+from typing_extensions import TypeVar
 
 from schemas.base import Payload
 from schemas.event import Event, UnreadableEvent, decode
@@ -16,16 +19,17 @@ from spade_daemon.log import subjects
 
 DIGEST = "Spade-Digest"
 MESSAGE_ID = "Nats-Msg-Id"
+P = TypeVar("P", bound=Payload, covariant=True, default=Payload)
 BEGINNINGS = (RunStarted, DocumentSampled, EnvironmentReplayed)
 """Events that begin a line of work: they are their own correlation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Generic[P]):
     """An event and its place in the log."""
 
     sequence: int
-    event: Event[Payload]
+    event: Event[P]
     won: bool = True
     """``False``: another writer's (or our own earlier) event is the fact, and this is it."""
 
@@ -56,7 +60,7 @@ def digest(body: bytes) -> str:
     return sha256(body).hexdigest()
 
 
-def unpack(sequence: int, subject: str, headers: Mapping[str, str] | None, body: bytes) -> Stored:
+def unpack(sequence: int, subject: str, headers: Mapping[str, str] | None, body: bytes) -> Stored[Any]:
     """Read a message of the stream, and prove that it is what was written.
 
     Raises:

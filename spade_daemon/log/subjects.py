@@ -45,23 +45,27 @@ def subject(run: str, payload: Payload) -> str:
     Raises:
         ValueError: the run or the key is not made of plain tokens.
     """
-    return subject_of(run, type(payload), payload.key())
+    return subject_of(run, payload.type, payload.key())
 
 
-def subject_of(run: str, payload_type: type[Payload], key: str) -> str:
-    """Subject of the fact of type ``payload_type`` under ``key``.
+def subject_of(run: str, event_type: str, key: str) -> str:
+    """Subject of the fact of type ``event_type`` (``episode.completed``) under ``key``.
 
     Raises:
         ValueError: the run or the key is not made of plain tokens.
     """
     if not TOKENS.fullmatch(key):
-        raise ValueError(f"key {key!r} of {payload_type.type} is not dot-separated words of [A-Za-z0-9_-]")
-    return f"{ROOT}.{_token(run)}.{payload_type.type}.{key}"
+        raise ValueError(f"key {key!r} of {event_type} is not dot-separated words of [A-Za-z0-9_-]")
+    return f"{ROOT}.{_token(run)}.{_type(event_type)}.{key}"
 
 
-def filter_for(run: str, payload_type: type[Payload]) -> str:
-    """The filter that matches every event of one type."""
-    return f"{ROOT}.{_token(run)}.{payload_type.type}.>"
+def filter_for(run: str, event_type: str) -> str:
+    """The filter that matches every event of one type.
+
+    Raises:
+        ValueError: there is no such event type.
+    """
+    return f"{ROOT}.{_token(run)}.{_type(event_type)}.>"
 
 
 def filter_under(run: str, pattern: str) -> str:
@@ -84,13 +88,16 @@ def parse(text: str) -> Address:
     parts = text.split(".")
     if not TOKENS.fullmatch(text) or len(parts) < TYPE_TOKENS + 3 or parts[0] != ROOT:
         raise ValueError(f"{text!r} is not the subject of an event")
-    type_ = ".".join(parts[2 : 2 + TYPE_TOKENS])
-    if type_ not in PAYLOADS:
-        raise ValueError(f"{text!r} names no known event type")
-    return Address(parts[1], type_, ".".join(parts[2 + TYPE_TOKENS :]))
+    return Address(parts[1], _type(".".join(parts[2 : 2 + TYPE_TOKENS])), ".".join(parts[2 + TYPE_TOKENS :]))
 
 
 def _token(text: str) -> str:
     if not TOKEN.fullmatch(text):
         raise ValueError(f"{text!r} is not a plain token of [A-Za-z0-9_-]")
+    return text
+
+
+def _type(text: str) -> str:
+    if text not in PAYLOADS:
+        raise ValueError(f"{text!r} is not a known event type")
     return text

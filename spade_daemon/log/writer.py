@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from nats.js.errors import NotFoundError
@@ -31,10 +32,10 @@ class Writer:
         self._run = run
         self._stream = subjects.stream_name(run)
 
-    async def last(self, subject_filter: str) -> Stored | None:
+    async def last(self, subject_filter: str) -> Stored[Any] | None:
         """The last event under a subject or filter."""
 
-        async def get() -> Stored | None:
+        async def get() -> Stored[Any] | None:
             try:
                 raw = await self._connection.js.get_msg(self._stream, subject=subject_filter)
             except NotFoundError:

@@ -1,0 +1,34 @@
+"""One holder at a time on this machine, released by the kernel when it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spade_daemon.errors import UserInputError
+
+
+@contextmanager
+def home_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path``. The file stays; only the lock on it matters.
+
+    Raises:
+        UserInputError: another process holds it; the message has its process id.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise UserInputError(
+                f"{path} is held by process {holder}: this run is up already; stop it with `spade down` first"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
