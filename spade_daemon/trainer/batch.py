@@ -82,14 +82,28 @@ def plan_batch(state: State, settings: Settings) -> BatchPlan | None:
     A batch closes at the first outcome at which ``trainer.groups_per_batch`` groups with a signal have accumulated, or
     ``trainer.max_wait_designs`` designs have an outcome, and something can be learned from it at all.
     """
+    pending = sorted(state.outcomes, key=lambda outcome: outcome.sequence)
+    return _first_batch(pending, state.version, settings)
+
+
+def batches_ready(state: State, settings: Settings) -> int:
+    """How many batches the waiting outcomes make, the one that may be in training included."""
+    pending = sorted(state.outcomes, key=lambda outcome: outcome.sequence)
+    ready = 0
+    while plan := _first_batch(pending, state.version, settings):
+        ready += 1
+        pending = [outcome for outcome in pending if outcome.sequence > plan.through_sequence]
+    return ready
+
+
+def _first_batch(pending: list[Outcome], version: int, settings: Settings) -> BatchPlan | None:
     groups: list[Group] = []
     priced: list[_Priced] = []
     designs = 0
     dropped: Counter[str] = Counter()
-    pending = sorted(state.outcomes, key=lambda outcome: outcome.sequence)
     for outcome in pending:
         if outcome.invalid is None:
-            found = _group(outcome, state.version, settings)
+            found = _group(outcome, version, settings)
             if isinstance(found, Group):
                 groups.append(found)
             else:
@@ -108,7 +122,7 @@ def plan_batch(state: State, settings: Settings) -> BatchPlan | None:
         chosen, left = _choose(priced, settings.trainer.max_designs)
         if groups or chosen:
             total = dict(sorted((dropped + left).items()))
-            return BatchPlan(state.version + 1, outcome.sequence, tuple(groups), chosen, total)
+            return BatchPlan(version + 1, outcome.sequence, tuple(groups), chosen, total)
     return None
 
 

@@ -14,7 +14,7 @@ from schemas.records import SampleRef
 from schemas.words import Arm, StopReason
 from spade_daemon.log.state import EMPTY, Outcome, State
 from spade_daemon.settings import Settings, load
-from spade_daemon.trainer.batch import BatchPlan, plan_batch
+from spade_daemon.trainer.batch import BatchPlan, batches_ready, plan_batch
 
 BLOB = "0" * 64
 GROUP_REASONS = {"no_signal", "stale", "void", "no_tokens"}
@@ -208,6 +208,12 @@ def test_a_design_without_tokens_sets_the_baseline_only() -> None:
     plan = planned(waiting(failed(1, tokens=0), played(2, (0.0, 1.0), reward=0.5)), settings)
     assert [(design.sequence, design.advantage) for design in plan.designs] == [(2, 0.5)]
     assert plan.dropped == {"design_no_tokens": 1}
+
+
+def test_batches_that_wait_are_counted() -> None:
+    settings = configured(groups_per_batch=2)
+    outcomes = tuple(played(sequence, (0.0, 1.0)) for sequence in range(1, 6))
+    assert [batches_ready(waiting(*outcomes[:size]), settings) for size in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
 @st.composite
