@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.words import DesignFailure, FinishReason
+from schemas.words import DesignFailure
 
 PYTHON_NAMES = frozenset({"python", "python3", "py"})
 _CLOSING_THINK = re.compile(r"</think(?:ing)?\s{0,8}>", re.IGNORECASE)
@@ -41,7 +41,7 @@ class Fence:
         return any(line.lstrip().startswith("class ") for line in self.body.split("\n"))
 
 
-def parse_design(reply: str, finish: FinishReason, max_code_bytes: int) -> Parsed:
+def parse_design(reply: str, *, cut: bool, max_bytes: int) -> Parsed:
     """Find the environment's code in a designer's reply.
 
     Thoughts are dropped, then the *last* complete Python fence counts: earlier ones are drafts. There is no repair:
@@ -49,8 +49,8 @@ def parse_design(reply: str, finish: FinishReason, max_code_bytes: int) -> Parse
 
     Args:
         reply: the whole reply.
-        finish: why the sampler stopped.
-        max_code_bytes: largest accepted code, in bytes of UTF-8.
+        cut: the sampler stopped at its token limit or was interrupted, not at the end of the reply.
+        max_bytes: largest accepted code, in bytes of UTF-8.
     """
     if not reply.strip():
         return Parsed(None, DesignFailure.EMPTY)
@@ -58,8 +58,8 @@ def parse_design(reply: str, finish: FinishReason, max_code_bytes: int) -> Parse
     python = [fence for fence in fences(answer) if fence.is_python() and fence.body.strip()]
     complete = [fence for fence in python if fence.complete]
     if complete:
-        return _sized(complete[-1].body, max_code_bytes)
-    if finish is not FinishReason.STOP:
+        return _sized(complete[-1].body, max_bytes)
+    if cut:
         return Parsed(None, DesignFailure.CUT)
     if python:
         return Parsed(None, DesignFailure.UNTERMINATED)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.words import DesignFailure, FinishReason
+from schemas.words import DesignFailure
 from spade_daemon.method.parsing import fences, hint_text, parse_design, without_thoughts
 
 CODE = "class CoinEnv:\n    pass\n"
@@ -24,8 +24,8 @@ def fenced(code: str, language: str = "python") -> str:
     return f"```{language}\n{code}```\n"
 
 
-def parse(reply: str, finish: FinishReason = FinishReason.STOP, limit: int = LIMIT) -> object:
-    parsed = parse_design(reply, finish, limit)
+def parse(reply: str, cut: bool = False, limit: int = LIMIT) -> object:
+    parsed = parse_design(reply, cut=cut, max_bytes=limit)
     return parsed.code if parsed.failure is None else parsed.failure
 
 
@@ -53,27 +53,26 @@ def test_a_draft_that_was_never_closed_does_not_swallow_the_answer() -> None:
 def test_an_earlier_complete_fence_survives_a_later_cut() -> None:
     reply = fenced(CODE) + "```python\nclass Other"
     assert parse(reply) == CODE
-    assert parse(reply, FinishReason.LENGTH) == CODE
+    assert parse(reply, cut=True) == CODE
 
 
 @pytest.mark.parametrize(
-    ("reply", "finish", "failure"),
+    ("reply", "cut", "failure"),
     [
-        ("", FinishReason.STOP, DesignFailure.EMPTY),
-        (" \n\t", FinishReason.LENGTH, DesignFailure.EMPTY),
-        ("I would rather not.", FinishReason.STOP, DesignFailure.NO_CODE),
-        ("```\nno definition here\n```", FinishReason.STOP, DesignFailure.NO_CODE),
-        ("```json\nclass A: ...\n```", FinishReason.STOP, DesignFailure.NO_CODE),
-        ("```python\n  \n```", FinishReason.STOP, DesignFailure.NO_CODE),
-        ("```python\n" + CODE, FinishReason.STOP, DesignFailure.UNTERMINATED),
-        ("```python\n" + CODE, FinishReason.LENGTH, DesignFailure.CUT),
-        ("```python\n" + CODE, FinishReason.ABORT, DesignFailure.CUT),
-        ("<think>still thinking", FinishReason.LENGTH, DesignFailure.CUT),
-        ("```python\nreturn 1```", FinishReason.STOP, DesignFailure.UNTERMINATED),
+        ("", False, DesignFailure.EMPTY),
+        (" \n\t", True, DesignFailure.EMPTY),
+        ("I would rather not.", False, DesignFailure.NO_CODE),
+        ("```\nno definition here\n```", False, DesignFailure.NO_CODE),
+        ("```json\nclass A: ...\n```", False, DesignFailure.NO_CODE),
+        ("```python\n  \n```", False, DesignFailure.NO_CODE),
+        ("```python\n" + CODE, False, DesignFailure.UNTERMINATED),
+        ("```python\n" + CODE, True, DesignFailure.CUT),
+        ("<think>still thinking", True, DesignFailure.CUT),
+        ("```python\nreturn 1```", False, DesignFailure.UNTERMINATED),
     ],
 )
-def test_failures_have_names(reply: str, finish: FinishReason, failure: DesignFailure) -> None:
-    assert parse(reply, finish) is failure
+def test_failures_have_names(reply: str, cut: bool, failure: DesignFailure) -> None:
+    assert parse(reply, cut) is failure
 
 
 def test_the_size_limit_is_in_bytes() -> None:
@@ -93,9 +92,9 @@ def test_line_ends_and_lone_surrogates_are_made_storable() -> None:
     assert code == "x = '?'\n"
 
 
-@given(soup, st.sampled_from(FinishReason), st.integers(0, 200))
-def test_any_reply_gives_code_or_a_reason(reply: str, finish: FinishReason, limit: int) -> None:
-    parsed = parse_design(reply, finish, limit)
+@given(soup, st.booleans(), st.integers(0, 200))
+def test_any_reply_gives_code_or_a_reason(reply: str, cut: bool, limit: int) -> None:
+    parsed = parse_design(reply, cut=cut, max_bytes=limit)
     assert (parsed.code is None) != (parsed.failure is None)
     if parsed.code is not None:
         assert len(parsed.code.encode("utf-8")) <= limit
@@ -141,7 +140,7 @@ def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         reply = "```" + (unit * (size // len(unit))) + "`"
         begin = time.process_time()
-        parse_design(reply, FinishReason.STOP, LIMIT)
+        parse_design(reply, cut=False, max_bytes=LIMIT)
         hint_text(reply, 50)
         return time.process_time() - begin
 
