@@ -15,7 +15,8 @@ TITLE_CHARS = 120
 def normalise(text: str) -> str:
     """The form in which texts are compared, stored and shown.
 
-    Unicode NFC, line feeds only, no zero characters, no space at the end of a line, at most one blank line in a row, none at either end.
+    Unicode NFC, line feeds only, no zero characters, no space at the end of a line, at most one blank line in a row,
+    none at either end.
     """
     text = unicodedata.normalize("NFC", text.removeprefix("\ufeff"))
     text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
