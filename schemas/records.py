@@ -156,8 +156,23 @@ class CheckpointManifest(Record):
     files: tuple[FileDigest, ...]
 
 
+class Canary(Record):
+    """A fixed prompt and its log-probabilities by the trainer: a server that took the weights must agree."""
+
+    ids: tuple[int, ...] = Field(min_length=2)
+    logprobs: tuple[float, ...]
+    """Log-probability of ``ids[i]`` given ``ids[:i]`` for ``i >= 1``, at temperature 1: one entry fewer than ``ids``."""
+
+    @model_validator(mode="after")
+    def _aligned(self) -> Self:
+        if len(self.logprobs) != len(self.ids) - 1:
+            raise ValueError("logprobs must have one entry fewer than ids")
+        return self
+
+
 __all__ = [
     "BlobName",
+    "Canary",
     "Check",
     "CheckpointManifest",
     "DesignRecord",
