@@ -14,10 +14,11 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 NANOSECONDS = 10**9
-RealDate, RealDateTime = datetime.date, datetime.datetime
+RealDate: TypeAlias = datetime.date
+RealDateTime: TypeAlias = datetime.datetime
 
 
 @dataclass(frozen=True, slots=True)
