@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def convert(gguf_file: Path, directory: Path) -> None:
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     vocabulary = weights["model.embed_tokens.weight"].shape[0]
     _write_json(directory / "config.json", model_config(header, vocabulary))
-    end = int(header.fields["tokenizer.ggml.eos_token_id"])
-    _write_json(directory / "generation_config.json", {"eos_token_id": end})
+    ends = {int(header.fields[f"tokenizer.ggml.{name}_token_id"]) for name in ("eos", "padding")}
+    _write_json(directory / "generation_config.json", {"eos_token_id": sorted(ends)})
     write_tokenizer(header, directory)
 
 
@@ -129,7 +130,7 @@ def model_config(header: Header, vocabulary: int) -> dict[str, Any]:
         "bos_token_id": int(header.fields["tokenizer.ggml.bos_token_id"]),
         "eos_token_id": int(header.fields["tokenizer.ggml.eos_token_id"]),
         "dtype": "bfloat16",
-        "torch_dtype": "bfloat16",
+        "transformers_version": version("transformers"),
     }
 
 

@@ -12,6 +12,7 @@ import structlog
 import spade_daemon
 from spade_daemon.errors import ConfigError
 from spade_daemon.policy.models import ensure_model
+from spade_daemon.policy.server import SERVED_NAME
 from spade_daemon.policy.worker_extension import CLASS
 from spade_daemon.settings import Settings
 
@@ -19,7 +20,6 @@ log = structlog.get_logger()
 
 HOST = "127.0.0.1"
 """The administration routes ask for no key: they must not be reachable from outside."""
-SERVED_NAME = "policy"
 MIB = 1 << 20
 
 
