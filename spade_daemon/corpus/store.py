@@ -18,6 +18,8 @@ from spade_daemon.errors import MissingPartError, UserInputError
 SCHEMA_VERSION = 1
 DEFAULT_DOCUMENTS = Path(__file__).parent / "documents"
 BUSY_SECONDS = 60.0
+PAGE_BYTES = 16384
+"""Of a new file. A compressed document is a few kilobytes; with pages of 4096 most of them would stay half empty."""
 
 # Ordinals are 0, 1, 2, … without a gap: sampling counts on it, so nothing is ever deleted or renumbered.
 SCHEMA = """
@@ -117,6 +119,7 @@ class Corpus:
 
     def _prepare(self) -> None:
         with self._access():
+            self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             self._connection.execute("PRAGMA synchronous = FULL")
             if self._connection.execute("PRAGMA user_version").fetchone()[0] == 0:
                 self._create()
