@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -109,12 +109,18 @@ class Sandbox:
         slot = self._slots.pop()
         try:
             worker = Worker(await server.spawn(slot), self._limits)
-            try:
-                yield worker
-            finally:
-                await worker.close()
-        finally:
+        except BaseException:
             self._slots.append(slot)
+            raise
+        try:
+            yield worker
+        finally:
+            await _to_the_end(self._bury(worker, slot))
+
+    async def _bury(self, worker: Worker, slot: int) -> None:
+        """The slot, and with it the uid, is free only once the process is gone."""
+        await worker.close()
+        self._slots.append(slot)
 
     async def _server(self, variation: int) -> ForkServer:
         """The running fork server of a variation; a lost one is replaced, and nothing runs before it is tested."""
@@ -130,13 +136,12 @@ class Sandbox:
             return await self._start(variation)
 
     async def _start(self, variation: int) -> ForkServer:
-        findings = None
         if variation == 0:
             findings = await selftest.measure_walls(self._uid_base)
             self.walls = selftest.judge(findings, self._settings.min_walls)
         server = await self._launch(variation)
         try:
-            await self._prove(server, findings)
+            await self._prove(server)
         except BaseException:
             await server.close()
             raise
@@ -161,13 +166,13 @@ class Sandbox:
                 raise SandboxRefused(str(error)) from error
             raise EpisodeFault(StopReason.SANDBOX_LOST, str(error)) from error
 
-    async def _prove(self, server: ForkServer, findings: selftest.Findings | None) -> None:
+    async def _prove(self, server: ForkServer) -> None:
         """No probe may succeed in a worker of this server, opened like any other."""
         missing = set(self.walls) - set(server.walls)
         if missing:
             raise SandboxRefused(f"the fork server lacks walls that the self-test found: {', '.join(sorted(missing))}")
         async with selftest.targets(self._uid_base) as target, self._worker(server) as worker:
-            await selftest.prove_sealed(worker, target, findings)
+            await selftest.prove_sealed(worker, target)
 
     async def _keep_checking(self) -> None:
         """Repeat the self-test as long as the sandbox is open: a host can change under a daemon that runs for long."""
@@ -191,10 +196,20 @@ class Sandbox:
         try:
             findings = await selftest.measure_walls(self._uid_base)
             selftest.judge(findings, self._settings.min_walls)
-            await self._prove(server, findings)
+            await self._prove(server)
         except SandboxRefused as refusal:
             self._refusal = refusal
             raise
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Finish ``work`` even when the caller is cancelled meanwhile; the cancellation is passed on afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def world(variation: int) -> World:

@@ -85,7 +85,7 @@ async def measure_walls(uid_base: int | None) -> Findings:
     return Findings(unwalled, offered)
 
 
-async def prove_sealed(worker: Worker, target: Target, findings: Findings | None) -> None:
+async def prove_sealed(worker: Worker, target: Target) -> None:
     """Run the probes as an environment.
 
     Raises:

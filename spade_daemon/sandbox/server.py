@@ -210,6 +210,10 @@ class ForkServer:
                 _discard(descriptors)
             else:
                 future.set_result(descriptors[0])
+        elif "failed" in message:
+            future = self._spawning.get(message["failed"])
+            if future is not None and not future.done():
+                future.set_exception(ServerLost(f"the host refuses another process ({message['why']})"))
         elif "exited" in message:
             exited = self._exits.pop(message["exited"], None)
             if exited is not None and not exited.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,25 +20,32 @@ class Usage:
     """Ready to run, but without a CPU."""
 
 
-def host_pid(pidfd: int) -> int | None:
-    """The process id behind a pidfd as ``/proc`` of this process counts; ``None`` once it is reaped."""
-    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == "Pid":
-            return int(value) if int(value) > 0 else None
-    return None
+class Meter:
+    """Reads the totals of one process. Holds a descriptor bound to that process, so a reused id cannot mislead it."""
 
+    def __init__(self, pidfd: int) -> None:
+        self._descriptor: int | None = None
+        try:
+            pid = _host_pid(pidfd)
+            self._descriptor = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # already gone, or a kernel without these figures: read() says None
 
-def usage(pidfd: int) -> Usage | None:
-    """Totals of the process, or ``None`` when it is gone or the kernel keeps no such figures."""
-    try:
-        pid = host_pid(pidfd)
-        if pid is None:
+    def read(self) -> Usage | None:
+        """Totals so far; ``None`` when the process is gone or the kernel keeps no such figures."""
+        if self._descriptor is None:
             return None
-        running, waiting, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return None
-    return Usage(int(running) / NANOSECONDS, int(waiting) / NANOSECONDS)
+        try:
+            running, waiting, _ = os.pread(self._descriptor, 128, 0).split()
+        except (OSError, ValueError):
+            return None
+        return Usage(int(running) / NANOSECONDS, int(waiting) / NANOSECONDS)
+
+    def close(self) -> None:
+        """Give the descriptor back. Idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def was_starved(before: Usage | None, after: Usage | None, elapsed: float) -> bool:
@@ -48,3 +56,12 @@ def was_starved(before: Usage | None, after: Usage | None, elapsed: float) -> bo
     if before is None or after is None:
         return False
     return after.waiting - before.waiting > WAITING_SHARE * elapsed
+
+
+def _host_pid(pidfd: int) -> int:
+    """The process id behind a pidfd as our own ``/proc`` counts, which differs inside a process namespace."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pid" and int(value) > 0:
+            return int(value)
+    raise ProcessLookupError("the process is gone")

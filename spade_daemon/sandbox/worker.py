@@ -19,7 +19,7 @@ from spade_daemon.sandbox import frames, replies
 from spade_daemon.sandbox.box.forkserver import SETUP_FAILED
 from spade_daemon.sandbox.frames import FrameError
 from spade_daemon.sandbox.server import Exit, Spawned
-from spade_daemon.sandbox.usage import Usage, usage, was_starved
+from spade_daemon.sandbox.usage import Meter, Usage, was_starved
 
 FREEZE_AFTER = 0.02
 """Seconds after a reply from which a worker without a request is stopped; a fast loop never pays for it."""
@@ -52,6 +52,7 @@ class Worker:
     def __init__(self, spawned: Spawned, limits: Limits) -> None:
         self._spawned = spawned
         self._limits = limits
+        self._meter = Meter(spawned.pidfd)
         self._loop = asyncio.get_running_loop()
         self._calls = 0
         self._steps = 0
@@ -86,16 +87,23 @@ class Worker:
         return await self._checked(replies.solution, await self._call("solution", self._limits.step))
 
     async def close(self) -> None:
-        """Kill the process, wait until it is gone and give back its descriptors. Idempotent."""
+        """Kill the process, wait until it is gone and give back its descriptors. Idempotent; not to be cancelled.
+
+        Raises:
+            EpisodeFault: ``SANDBOX_LOST``, the kernel did not end the process in time.
+        """
         if self._closed:
             return
         self._closed = True
         self._cancel_timers()
         self._kill()
-        self._spawned.connection.close()
         try:
-            await asyncio.shield(self._gone())
+            await self._gone()
+        except TimeoutError as error:
+            raise EpisodeFault(StopReason.SANDBOX_LOST, "a worker outlived SIGKILL: look for a stuck disk") from error
         finally:
+            self._spawned.connection.close()
+            self._meter.close()
             os.close(self._spawned.pidfd)
 
     async def _sealed(self) -> None:
@@ -118,22 +126,17 @@ class Worker:
             if self._closed:
                 raise EpisodeFault(StopReason.SANDBOX_LOST, "the worker is closed")
             self._cancel_timers()
-            finished = False
             try:
-                value = await self._exchange(operation, limit, fields)
-                finished = True
-            except EpisodeFault as fault:
-                finished = fault is not self._fault and self._fault is None
+                return await self._exchange(operation, limit, fields)
+            except asyncio.CancelledError:
+                self._dead(StopReason.DEADLINE, "the call was given up before the environment answered")
                 raise
             finally:
-                if finished:
+                if self._fault is None:
                     self._rest()
-                elif self._fault is None:
-                    self._dead(StopReason.DEADLINE, "the call was given up before the environment answered")
-            return value
 
     async def _exchange(self, operation: str, limit: float, fields: dict[str, JsonValue]) -> JsonValue:
-        before, started = usage(self._spawned.pidfd), self._loop.time()
+        before, started = self._meter.read(), self._loop.time()
         try:
             async with asyncio.timeout(limit):
                 kind, value = await self._ask(operation, fields)
@@ -188,7 +191,7 @@ class Worker:
             raise self._dead(StopReason.ENVIRONMENT_INVALID, f"the environment {error}") from error
 
     def _overtime(self, operation: str, before: Usage | None, elapsed: float) -> EpisodeFault:
-        starved = was_starved(before, usage(self._spawned.pidfd), elapsed)
+        starved = was_starved(before, self._meter.read(), elapsed)
         if starved:
             return self._dead(
                 StopReason.STARVED, f"{operation} got too little CPU in {elapsed:.1f} s: the host is busy"
@@ -208,6 +211,7 @@ class Worker:
 
     def _dead(self, stop: StopReason, message: str) -> EpisodeFault:
         """Kill the process; the fault sticks."""
+        self._cancel_timers()
         self._kill()
         if self._fault is None:
             self._fault = EpisodeFault(stop, message)

@@ -134,13 +134,18 @@ class Server:
         if not message:
             os._exit(0)
         request = json.loads(message)
-        pid = os.fork()
-        if pid == 0:
-            _work(self._setup, descriptors[0], request)
-        self._workers[pid] = request["id"]
-        handle = os.pidfd_open(pid)
-        self._tell({"spawned": request["id"]}, handle)
-        for descriptor in (handle, *descriptors):
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell({"failed": request["id"], "why": str(error)})
+        else:
+            if pid == 0:
+                _work(self._setup, descriptors[0], request)
+            self._workers[pid] = request["id"]
+            handle = os.pidfd_open(pid)
+            self._tell({"spawned": request["id"]}, handle)
+            os.close(handle)
+        for descriptor in descriptors:
             os.close(descriptor)
 
     def _report_exits(self) -> None:

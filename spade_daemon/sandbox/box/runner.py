@@ -95,7 +95,10 @@ def serve(descriptor: int, runner: Runner) -> NoReturn:
     while True:
         (length,) = HEADER.unpack(_read(descriptor, HEADER.size))
         request = json.loads(_read(descriptor, length))
-        send(descriptor, _answer(operations[request["op"]], request))
+        reply = _answer(operations[request["op"]], request)
+        if len(_encode(reply)) > MAX_REPLY:
+            reply = {"id": request["id"], "nonce": request["nonce"], "invalid": "the reply is too large as JSON"}
+        send(descriptor, reply)
 
 
 def send(descriptor: int, reply: Reply) -> None:
