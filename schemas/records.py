@@ -161,7 +161,7 @@ class Canary(Record):
 
     ids: tuple[int, ...] = Field(min_length=2)
     logprobs: tuple[float, ...]
-    """Log-probability of ``ids[i]`` given ``ids[:i]`` for ``i >= 1``, at temperature 1: one entry fewer than ``ids``."""
+    """Log-probability of ``ids[i]`` given ``ids[:i]`` for each ``i >= 1``, at temperature 1."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
