@@ -1,7 +1,7 @@
 """The permutation is one: every point once, whatever the size and the key."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spade_daemon.corpus.permutation import permute
@@ -9,11 +9,13 @@ from spade_daemon.corpus.permutation import permute
 GOLDEN = [8, 9, 1, 3, 6, 7, 4, 5, 0, 2]
 
 
+@settings(deadline=None)
 @given(size=st.integers(1, 700), key=st.binary(max_size=64))
 def test_is_a_bijection(size: int, key: bytes) -> None:
     assert sorted(permute(index, size, key) for index in range(size)) == list(range(size))
 
 
+@settings(deadline=None)
 @given(data=st.data(), size=st.integers(1, 1 << 62), key=st.binary(max_size=64))
 def test_large_sizes_stay_in_range_and_apart(data: st.DataObject, size: int, key: bytes) -> None:
     points = data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=8))

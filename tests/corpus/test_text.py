@@ -1,7 +1,7 @@
 """Normal form, title and cut."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spade_daemon.corpus.text import count_words, cut, digest_of, normalise, title_of
@@ -9,6 +9,7 @@ from spade_daemon.corpus.text import count_words, cut, digest_of, normalise, tit
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_normal_form_is_a_fixed_point(text: str) -> None:
     once = normalise(text)
@@ -22,11 +23,13 @@ def test_what_a_reader_cannot_see_makes_no_other_document() -> None:
     assert digest_of(normalise("Café au lait")) != digest_of(normalise(same[0]))
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_words_are_those_of_split(text: str) -> None:
     assert count_words(text) == len(text.split())
 
 
+@settings(deadline=None)
 @given(TEXTS, st.integers(1, 60))
 def test_cut_is_a_prefix_of_bounded_length(text: str, words: int) -> None:
     kept = cut(text, words)
