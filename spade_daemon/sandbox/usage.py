@@ -8,7 +8,8 @@ from pathlib import Path
 
 NANOSECONDS = 10**9
 WAITING_SHARE = 0.5
-"""A call that spent more than this share of its time waiting for a CPU was starved."""
+RUNNING_SHARE = 0.2
+"""A call was starved that waited for a CPU more than the one share of its time and ran less than the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def was_starved(before: Usage | None, after: Usage | None, elapsed: float) -> bo
     """
     if before is None or after is None:
         return False
-    return after.waiting - before.waiting > WAITING_SHARE * elapsed
+    waited, ran = after.waiting - before.waiting, after.running - before.running
+    return waited > WAITING_SHARE * elapsed and ran < RUNNING_SHARE * elapsed
 
 
 def _host_pid(pidfd: int) -> int:
