@@ -75,7 +75,7 @@ class Memory:
         # The interval makes every read look for a newer version.
         connection = await lancedb.connect_async(str(path), read_consistency_interval=timedelta(0))
         memory = cls(path, dimensions, connection, None, 0)
-        if TABLE in await connection.table_names():
+        if TABLE in (await connection.list_tables()).tables:
             await memory._open_existing()
         else:
             await memory._create()
