@@ -3,8 +3,9 @@
 
     .venv/bin/python ops/lock.py [--check | --upgrade]
 
-Without a flag, pins that still fit stay. ``--check`` writes nothing and fails when a lock does not say what ``pyproject.toml`` asks
-for. One lock serves Python 3.11 and 3.12: it is resolved for the older, whose set of packages holds the newer's.
+Without a flag, pins that still fit stay. ``--check`` writes nothing and fails when a lock does not say what
+``pyproject.toml`` asks for. One lock serves Python 3.11 and 3.12: it is resolved for the older, whose set of packages
+holds the newer's.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def _without_extra_indexes(config: PipConfig) -> PipConfig:
-    """A lock must not depend on what this machine mirrors: an extra index may hold some files of a release, and so some hashes."""
+    """A lock must not depend on a machine's mirrors: one may hold only some files of a release, and so some hashes."""
     return {name: value for name, value in config.items() if name != "extra-index-url"}
 
 
@@ -88,7 +89,7 @@ def _torch_requirement() -> str:
 
 
 def without_local_hashes(text: str) -> str:
-    """Drop the hashes of local versions (``1.0+cpu``): of those, a machine sees only the wheels that lie in its folders."""
+    """Drop the hashes of local versions (``1.0+cpu``): of those, a machine sees only the wheels in its folders."""
     return re.sub(r"^([\w.-]+==\S+\+\S+)((?: \\\n    --hash=\S+)+)", r"\1", text, flags=re.MULTILINE)
 
 

@@ -3,8 +3,8 @@
 
     python3 ops/setup.py [--extra cpu|gpu] [--quiet]
 
-Quick when nothing has changed. May be interrupted at any point and begun again: the stamp that calls the environment finished is
-written last. Two at once take turns.
+Quick when nothing has changed. May be interrupted at any point and begun again: the stamp that calls the environment
+finished is written last. Two at once take turns.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _check_machine() -> None:
 
 
 def _take_turns() -> int:
-    """Lock the checkout's folder itself, so that no lock file is left over. Returns the descriptor that holds the lock."""
+    """Lock the checkout's folder itself: no lock file is left over. Returns the descriptor that holds the lock."""
     descriptor = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,8 +171,8 @@ def _torch_flags(extra: str, environ: dict[str, str]) -> list[str]:
     flags = torch_backend(UV, PYTHON, requirement, environ)
     if flags is None:
         fail(
-            f"{requirement} is in no configured place and PyTorch's CPU index was not reached: put its wheel in a folder, "
-            "then: PIP_FIND_LINKS=/that/folder make …"
+            f"{requirement} is in no configured place and PyTorch's CPU index was not reached: "
+            "put its wheel in a folder, then: PIP_FIND_LINKS=/that/folder make …"
         )
     return flags
 

@@ -1,7 +1,7 @@
 """Where packages come from: pip's own configuration, said again in uv's words.
 
-uv reads neither pip's configuration files nor its ``PIP_…`` variables. A machine whose operator has set up pip (a mirror, a
-folder of wheels, a certificate authority) must not be set up a second time for us.
+uv reads neither pip's configuration files nor its ``PIP_…`` variables. A machine whose operator has set up pip (a
+mirror, a folder of wheels, a certificate authority) must not be set up a second time for us.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _exists(place: str) -> bool:
 
 
 def torch_backend(uv: Path, python: Path, requirement: str, environ: Mapping[str, str]) -> list[str] | None:
-    """How uv finds a CPU build of torch: ``[]`` in what is configured, else PyTorch's own index, ``None``: not at all."""
+    """uv's flags to find a CPU build of torch: none, else those for PyTorch's own index; ``None``: not to be had."""
     for flags in ([], ["--torch-backend", "cpu"]):
         command = [str(uv), "pip", "install", "--quiet", "--dry-run", "--no-deps", "--reinstall-package", "torch"]
         command += ["--python", str(python), *flags, requirement]
