@@ -95,10 +95,11 @@ class Connection:
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def on_error(error: Exception) -> None:
+            if "authorization" in str(error).lower() and not refused.done():
+                refused.set_exception(AuthorizationError())
+            if str(error) != str(self._last_error):  # one line, not one for each attempt
+                log.warning("nats connection error", client=name, error=str(error) or type(error).__name__)
             self._last_error = error
-            if isinstance(error, AuthorizationError) and not refused.done():
-                refused.set_exception(error)
-            log.warning("nats connection error", client=name, error=str(error) or type(error).__name__)
 
         async def on_disconnect() -> None:
             if not self._closing:
@@ -107,6 +108,7 @@ class Connection:
 
         async def on_reconnect() -> None:
             log.info("nats reconnected", client=name, address=self.address)
+            self._last_error = None
             self._lost()
 
         async def on_close() -> None:
