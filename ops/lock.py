@@ -3,9 +3,9 @@
 
     .venv/bin/python ops/lock.py [--check | --upgrade]
 
-Without a flag, pins that still fit stay. ``--check`` writes nothing and fails when a lock does not say what
-``pyproject.toml`` asks for. One lock serves Python 3.11 and 3.12: it is resolved for the older, whose set of packages
-holds the newer's.
+Without a flag, pins that still fit stay. ``--check`` writes nothing and fails when a lock does not pin what
+``pyproject.toml`` asks for; hashes it leaves alone, since a release may gain files for other platforms at any time.
+One lock serves Python 3.11 and 3.12: it is resolved for the older, whose set of packages holds the newer's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
             _compare(extra, text)
         else:
             _write(lock_file(extra), text)
-            say(f"{lock_file(extra).relative_to(ROOT)}: {text.count('==')} packages")
+            say(f"{lock_file(extra).relative_to(ROOT)}: {len(pins(text))} packages")
 
 
 def _without_extra_indexes(config: PipConfig) -> PipConfig:
@@ -93,13 +93,19 @@ def without_local_hashes(text: str) -> str:
     return re.sub(r"^([\w.-]+==\S+\+\S+)((?: \\\n    --hash=\S+)+)", r"\1", text, flags=re.MULTILINE)
 
 
+def pins(text: str) -> list[str]:
+    """The pinned requirements of a lock, without hashes and comments."""
+    return [line.removesuffix("\\").strip() for line in text.splitlines() if re.match(r"[A-Za-z0-9]", line)]
+
+
 def _compare(extra: str, text: str) -> None:
     path = lock_file(extra)
-    present = path.read_text(encoding="utf-8") if path.exists() else ""
-    if present == text:
+    present = pins(path.read_text(encoding="utf-8")) if path.exists() else []
+    resolved = pins(text)
+    if present == resolved:
         say(f"{path.relative_to(ROOT)} fits pyproject.toml")
         return
-    lines = list(difflib.unified_diff(present.splitlines(), text.splitlines(), "locked", "resolved", lineterm="", n=0))
+    lines = list(difflib.unified_diff(present, resolved, "locked", "resolved", lineterm="", n=0))
     print("\n".join(lines[:40]), file=sys.stderr)
     fail(f"{path.relative_to(ROOT)} does not fit pyproject.toml: make lock, then commit it")
 
