@@ -1,4 +1,4 @@
-"""New weights into a running server, as a transaction: in the end it provably serves one known version, or is restarted.
+"""New weights into a running server, as a transaction: it ends with one known version served, or with a restart.
 
 Order: verify the checkpoint, see that the server is well, pause it, reload, name the version and read the name back,
 resume, then score the canary. Whatever fails, the last good weights are put back while the server is paused; a server
