@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schemas.words import StopReason
+from spade_daemon.errors import EpisodeFault
+from spade_daemon.sandbox import Sandbox
 from tests.sandbox.games import game
 
 TARGET = "/tmp/spade-hostile"
@@ -221,3 +223,16 @@ HARMLESS = (
     "pipes", "pidfd", "executable_memory",
 )  # fmt: skip
 """Attacks that may be let succeed, to show that they can."""
+
+
+async def contain(sandbox: Sandbox, attack: Attack) -> None:
+    """Play an attack; fail unless it ended as it must."""
+    ended: StopReason | str
+    try:
+        async with sandbox.open(attack.source) as worker:
+            ended = (await worker.reset(1)).observation
+    except EpisodeFault as fault:
+        assert len(str(fault)) < 2_500
+        assert str(fault).isprintable()
+        ended = fault.stop
+    assert ended in attack.stops if attack.stops else ended == "held"

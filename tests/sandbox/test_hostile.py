@@ -11,25 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.words import StopReason
-from spade_daemon.errors import EpisodeFault
 from spade_daemon.sandbox import Sandbox
 from tests.sandbox import hostile
 from tests.sandbox.games import play_honestly
-from tests.sandbox.hostile import Attack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-async def outcome(sandbox: Sandbox, attack: Attack) -> StopReason | str:
-    """How the episode ended: what the attack reported, or the fault."""
-    try:
-        async with sandbox.open(attack.source) as worker:
-            return (await worker.reset(1)).observation
-    except EpisodeFault as fault:
-        assert len(str(fault)) < 2_500
-        assert str(fault).isprintable()
-        return fault.stop
 
 
 @pytest.fixture
@@ -48,8 +34,7 @@ async def test_attack_is_contained(sandbox: Sandbox, impatient: Sandbox, name: s
     if name in hostile.RAW_X86_64 and platform.machine() != "x86_64":
         pytest.skip("the numbers of this attack are those of x86-64")
     attack = hostile.ALL[name]
-    ended = await outcome(impatient if attack.stops & hostile.HANG else sandbox, attack)
-    assert ended in attack.stops if attack.stops else ended == "held"
+    await hostile.contain(impatient if attack.stops & hostile.HANG else sandbox, attack)
     await play_honestly(sandbox)
 
 

@@ -56,8 +56,8 @@ def main() -> None:
     os.environ.clear()
     try:
         setup = _prepare(config)
-    except (OSError, NotImplementedError) as error:
-        control.send(json.dumps({"refused": str(error)}).encode())
+    except Exception as error:
+        control.send(json.dumps({"refused": f"{type(error).__name__}: {error}"}).encode())
         raise SystemExit(1) from error
     around = (walls.NAMESPACES,) if config["namespaces"] else ()
     names = (*around, *setup.plan(0).names())

@@ -1,0 +1,28 @@
+"""A small daemon for tests that kill it: opens a sandbox and workers, says so, waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+
+from spade_daemon.sandbox import Sandbox
+from tests.sandbox.games import GUESS, game, generous, play_honestly
+
+
+async def main(workers: int) -> None:
+    """Workers in all states: loaded, at rest and therefore stopped, and busy in an endless loop."""
+    async with Sandbox(generous()) as sandbox, contextlib.AsyncExitStack() as stack:
+        await play_honestly(sandbox)
+        for number in range(workers):
+            worker = await stack.enter_async_context(sandbox.open(GUESS, variation=number % 2))
+            await worker.reset(number)
+        busy = await stack.enter_async_context(sandbox.open(game("while True: pass")))
+        task = asyncio.create_task(busy.reset(1))
+        await asyncio.sleep(0.3)
+        print("walls", *sandbox.walls, flush=True)
+        await asyncio.wait({task}, timeout=300)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))
