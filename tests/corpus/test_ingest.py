@@ -13,7 +13,7 @@ import pytest
 from spade_daemon.corpus import ingest as ingest_module
 from spade_daemon.corpus.ingest import Report, ingest
 from spade_daemon.corpus.readers import SkipReason
-from spade_daemon.corpus.store import Corpus
+from spade_daemon.corpus.store import Corpus, default_documents
 from spade_daemon.errors import UserInputError
 
 ROOT = Path(__file__).parents[2]
@@ -188,6 +188,33 @@ def test_killed_in_the_middle_and_run_again_gives_the_same(corpus: Corpus, tmp_p
         ingest(corpus, [path])
         assert list(killed.digests()) == list(corpus.digests())
         assert killed.stats().words == corpus.stats().words == 500 * 30
+
+
+TOGETHER = """
+    import sys
+    from pathlib import Path
+    from spade_daemon.corpus.store import Corpus
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    corpus = Corpus.open(Path(sys.argv[1]))
+    print(corpus.ensure_default(), len(corpus), corpus.sample(5, 3).digest, flush=True)
+"""
+
+
+def test_daemons_that_start_together_make_one_corpus(tmp_path: Path) -> None:
+    processes = [start(TOGETHER, str(tmp_path / "corpus.sqlite")) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [process.communicate()[0].split() for process in processes]
+    added = [int(count) for count, _, _ in answers]
+    assert sorted(added) == [0, 0, 0, len(default_documents())]
+    assert len({(size, drawn) for _, size, drawn in answers}) == 1
 
 
 MEMORY = """
