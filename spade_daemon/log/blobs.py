@@ -19,7 +19,8 @@ from spade_daemon.log.connection import Connection
 
 R = TypeVar("R", bound=Record)
 
-CHUNK = 1 << 20
+CHUNK = 512 << 10
+"""Bytes of one message; half of what a server takes by default."""
 LEVEL = 6
 RAW, ZLIB = b"\0", b"\1"
 """First byte of a stored object: how the rest is to be read."""

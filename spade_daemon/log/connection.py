@@ -63,6 +63,7 @@ class Connection:
         self._waiting: set[asyncio.Timeout] = set()
         self._on_lost: set[Callable[[], None]] = set()
         self._closing = False
+        self._refused = asyncio.Event()
         self._last_error: Exception | None = None
 
     @classmethod
@@ -92,31 +93,7 @@ class Connection:
         return connection
 
     async def _connect(self, name: str, user: str | None, password: str | None) -> None:
-        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def on_error(error: Exception) -> None:
-            if "authorization" in str(error).lower() and not refused.done():
-                refused.set_exception(AuthorizationError())
-            if str(error) != str(self._last_error):  # one line, not one for each attempt
-                log.warning("nats connection error", client=name, error=str(error) or type(error).__name__)
-            self._last_error = error
-
-        async def on_disconnect() -> None:
-            if not self._closing:
-                log.warning("nats disconnected", client=name, address=self.address)
-            self._lost()
-
-        async def on_reconnect() -> None:
-            log.info("nats reconnected", client=name, address=self.address)
-            self._last_error = None
-            self._lost()
-
-        async def on_close() -> None:
-            self.closed = True
-            if not self._closing:
-                log.error("nats connection closed for good", client=name, error=str(self.nats.last_error))
-            self._lost()
-
+        """The client would try a wrong password for ever; we end at the first refusal."""
         attempt = asyncio.create_task(
             self.nats.connect(
                 self.address,
@@ -125,20 +102,43 @@ class Connection:
                 password=password,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_PAUSE,
-                error_cb=on_error,
-                disconnected_cb=on_disconnect,
-                reconnected_cb=on_reconnect,
-                closed_cb=on_close,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnect,
+                reconnected_cb=self._on_reconnect,
+                closed_cb=self._on_close,
             )
         )
+        refusal = asyncio.create_task(self._refused.wait())
         try:
-            await asyncio.wait({attempt, refused}, return_when=asyncio.FIRST_COMPLETED)
-            if refused.done():
-                refused.result()
+            await asyncio.wait({attempt, refusal}, return_when=asyncio.FIRST_COMPLETED)
+            if not attempt.done():
+                raise AuthorizationError
             await attempt
         finally:
             attempt.cancel()
-            refused.cancel()
+            refusal.cancel()
+
+    async def _on_error(self, error: Exception) -> None:
+        if "authorization" in str(error).lower():
+            self._refused.set()
+        if str(error) != str(self._last_error):  # one line, not one for each attempt
+            log.warning("nats connection error", address=self.address, error=str(error) or type(error).__name__)
+        self._last_error = error
+
+    async def _on_disconnect(self) -> None:
+        if not self._closing:
+            log.warning("nats disconnected", address=self.address)
+        self._lost()
+
+    async def _on_reconnect(self) -> None:
+        log.info("nats reconnected", address=self.address)
+        self._last_error = None
+
+    async def _on_close(self) -> None:
+        self.closed = True
+        if not self._closing:
+            log.error("nats connection closed for good", address=self.address, error=str(self.nats.last_error))
+        self._lost()
 
     def _lost(self) -> None:
         """Answers under way will not come: let those who wait for them know at once."""
@@ -150,7 +150,7 @@ class Connection:
             callback()
 
     def on_lost(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` whenever the connection breaks or is made again; the result takes that back."""
+        """Call ``callback`` whenever the connection breaks; the result takes that back."""
         self._on_lost.add(callback)
         return lambda: self._on_lost.discard(callback)
 

@@ -7,11 +7,15 @@ import secrets
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes, mode: int) -> None:
-    """Write ``content`` to ``path``: readers see the old file or the new one, also after a power cut."""
-    fresh = _write_beside(path, content, mode)
+def replace(path: Path, content: bytes, mode: int, *, durable: bool = True) -> None:
+    """Write ``content`` to ``path``: readers see the old file or the new one, also after a power cut.
+
+    Without ``durable`` a power cut may bring back an older file or leave an empty one.
+    """
+    fresh = _write_beside(path, content, mode, durable=durable)
     fresh.replace(path)
-    _sync_folder(path.parent)
+    if durable:
+        _sync_folder(path.parent)
 
 
 def create_once(path: Path, content: bytes, mode: int) -> bytes:
@@ -23,7 +27,7 @@ def create_once(path: Path, content: bytes, mode: int) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         pass
-    fresh = _write_beside(path, content, mode)
+    fresh = _write_beside(path, content, mode, durable=True)
     try:
         path.hardlink_to(fresh)
     except FileExistsError:
@@ -34,14 +38,15 @@ def create_once(path: Path, content: bytes, mode: int) -> bytes:
     return content
 
 
-def _write_beside(path: Path, content: bytes, mode: int) -> Path:
+def _write_beside(path: Path, content: bytes, mode: int, *, durable: bool) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     return fresh
 
 

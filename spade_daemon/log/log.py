@@ -19,6 +19,7 @@ from spade_daemon.log import subjects
 from spade_daemon.log.blobs import Blobs
 from spade_daemon.log.connection import Connection
 from spade_daemon.log.epochs import Epochs
+from spade_daemon.log.mark import HighMark
 from spade_daemon.log.reader import read_messages
 from spade_daemon.log.stored import Stored, counts, make_event, unpack
 from spade_daemon.log.stream import ensure_stream
@@ -43,7 +44,6 @@ class LogInfo:
     last_sequence: int
     bytes: int
     blob_bytes: int
-    last_time: datetime | None
 
 
 class Log:
@@ -52,7 +52,7 @@ class Log:
     ``epoch`` is 0 until ``take_epoch`` or ``join_epoch``; every event we append carries it.
     """
 
-    def __init__(self, connection: Connection, run: str, blobs: Blobs) -> None:
+    def __init__(self, connection: Connection, run: str, blobs: Blobs, mark: HighMark) -> None:
         self.run = run
         self.epoch = 0
         self.blobs = blobs
@@ -60,6 +60,7 @@ class Log:
         self._stream = subjects.stream_name(run)
         self._writer = Writer(connection, run)
         self._epochs = Epochs()
+        self._mark = mark
 
     @classmethod
     async def open(cls, settings: Settings, *, name: str) -> Log:
@@ -69,16 +70,23 @@ class Log:
             name: what the server calls this client in its listings.
 
         Raises:
-            LogError: no server in ``nats.connect_timeout``, a wrong password, or a stream that is not ours.
+            LogError: no server in ``nats.connect_timeout``, a wrong password, a stream that is not ours, or a log
+                that has lost what this machine saw in it before.
         """
         connection = await Connection.open(settings, name=name)
         try:
             await ensure_stream(connection, settings.run, settings.nats.replicas)
             blobs = await Blobs.open(connection, settings.run, settings.nats.replicas)
+            log = cls(connection, settings.run, blobs, HighMark(settings.run_home() / "log.mark"))
+            await log._check_mark()
         except BaseException:
             await connection.close()
             raise
-        return cls(connection, settings.run, blobs)
+        return log
+
+    async def _check_mark(self) -> None:
+        if mark := self._mark.read():
+            self._mark.check(mark, await self._writer.at(mark.sequence))
 
     @property
     def connected(self) -> bool:
@@ -87,6 +95,7 @@ class Log:
 
     async def close(self) -> None:
         """Close the connection."""
+        self._mark.save()
         await self._connection.close()
 
     # Epochs
@@ -108,7 +117,10 @@ class Log:
                 self.epoch = epoch
                 return self._epochs.started[epoch]
             epoch = self._epochs.newest() + 1
-            event = self._event(make(epoch), epoch, None)
+            payload = make(epoch)
+            if (payload.epoch, payload.boot) != (epoch, boot):
+                raise LogError(f"run.started says epoch {payload.epoch} of {payload.boot}, not {epoch} of {boot}")
+            event = self._event(payload, epoch, None)
             if stored := await self._writer.publish(event, after=0, scope=None):
                 self._epochs.add(stored)
 
@@ -182,6 +194,7 @@ class Log:
         if len(events) > 1 and (stored := await self._writer.publish_batch(events)):
             await self._refresh()
             if self._epochs.fact(stored[-1]):
+                self._mark.seen(stored[-1])
                 return stored
         return [await self._settle(event, None) for event in events]
 
@@ -197,6 +210,7 @@ class Log:
             if standing is None:
                 after = 0
             elif self._epochs.fact(standing):
+                self._mark.seen(standing)
                 ours = standing.event.id == event.id
                 if not ours:
                     self._epochs.require(self.epoch)
@@ -231,7 +245,9 @@ class Log:
         """The events from ``start`` on, for ever, also across restarts of the server. Errors as in ``read``."""
         async with aclosing(read_messages(self._connection, self._stream, start, None)) as messages:
             async for sequence, message in messages:
-                yield unpack(sequence, message.subject, message.headers, message.data)
+                stored = unpack(sequence, message.subject, message.headers, message.data)
+                self._mark.seen(stored)
+                yield stored
 
     async def last_sequence(self) -> int:
         """Sequence of the last event; 0 in an empty log."""
@@ -249,7 +265,6 @@ class Log:
                 last_sequence=state.last_seq,
                 bytes=state.bytes,
                 blob_bytes=await self.blobs.size(),
-                last_time=None,
             )
 
         return await self._connection.patiently(f"asking for the size of {self._stream}", get)

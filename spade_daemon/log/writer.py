@@ -34,15 +34,21 @@ class Writer:
 
     async def last(self, subject_filter: str) -> Stored[Any] | None:
         """The last event under a subject or filter."""
+        return await self._get(subject=subject_filter)
 
+    async def at(self, sequence: int) -> Stored[Any] | None:
+        """The event at ``sequence``."""
+        return await self._get(seq=sequence)
+
+    async def _get(self, **which: str | int) -> Stored[Any] | None:
         async def get() -> Stored[Any] | None:
             try:
-                raw = await self._connection.js.get_msg(self._stream, subject=subject_filter)
+                raw = await self._connection.js.get_msg(self._stream, **which)
             except NotFoundError:
                 return None
             return unpack(raw.seq, raw.subject, raw.headers, raw.data or b"")
 
-        return await self._connection.patiently(f"reading the last event of {subject_filter}", get)
+        return await self._connection.patiently(f"reading the event of {which}", get)
 
     async def publish(self, event: Event[Payload], after: int, scope: str | None) -> Stored | None:
         """Append ``event`` if the last event of its subject (or of the filter ``scope``) is ``after`` (0: none).
