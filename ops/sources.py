@@ -73,7 +73,7 @@ def uv_environment(config: PipConfig, environ: Mapping[str, str]) -> dict[str, s
         said["UV_NO_INDEX"] = "1"
     if timeout := config.get("default-timeout") or config.get("timeout"):
         said["UV_HTTP_TIMEOUT"] = timeout
-    quiet = {"UV_NO_PROGRESS": "1", "DS_BUILD_OPS": "0", "UV_LINK_MODE": "copy"}
+    quiet = {"UV_NO_PROGRESS": "1", "DS_BUILD_OPS": "0"}
     return said | quiet | dict(environ)
 
 
