@@ -182,8 +182,8 @@ class Sandbox:
                 await self.check()
             except SandboxRefused as refusal:
                 log.error("sandbox refuses from now on", reason=str(refusal))
-            except EpisodeFault as fault:
-                log.warning("sandbox self-test could not run", reason=str(fault))
+            except (EpisodeFault, OSError) as error:
+                log.warning("sandbox self-test could not run", reason=str(error))
 
     async def check(self) -> None:
         """Run the whole self-test again.

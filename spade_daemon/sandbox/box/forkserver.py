@@ -81,6 +81,7 @@ def _prepare(config: dict[str, Any]) -> Setup:
     if config["namespaces"]:
         namespaces.enter(machine)
         walls.die_with_parent()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kept = (kernel.CAP_SETUID, kernel.CAP_SETGID, kernel.CAP_KILL) if usable else ()
     # CAP_KILL, because the death signal of this process must reach workers of other uids.
     kernel.keep_capabilities(kept, machine.numbers["capset"])

@@ -24,14 +24,14 @@ Target = dict[str, Any]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_NUMBERS = {
+NUMBERS = {  # stands here too because this text also runs as an environment, which can import nothing of ours
     "x86_64": {"memfd_create": 319, "process_vm_readv": 310, "shmget": 29, "shmctl": 31, "unshare": 272},
     "aarch64": {"memfd_create": 279, "process_vm_readv": 270, "shmget": 194, "shmctl": 195, "unshare": 97},
 }
 
 
 def _call(name: str, *words: int) -> int:
-    number = _NUMBERS[platform.machine()][name]
+    number = NUMBERS[platform.machine()][name]
     result = int(_libc.syscall(ctypes.c_long(number), *[ctypes.c_long(word) for word in words]))
     if result < 0:
         raise OSError(ctypes.get_errno(), name)

@@ -36,7 +36,7 @@ X86_64 = Machine(
         "tgkill": 234, "openat": 257, "newfstatat": 262, "readlinkat": 267, "faccessat": 269, "pselect6": 270,
         "ppoll": 271, "prlimit64": 302, "getrandom": 318, "statx": 332, "rseq": 334, "clone3": 435, "openat2": 437,
         "faccessat2": 439, "open": 2, "stat": 4, "lstat": 6,
-        "unshare": 272, "memfd_create": 319, "process_vm_readv": 310, "shmget": 29, "shmctl": 31,
+        "unshare": 272,
     },
     foreign_from=0x40000000,
 )  # fmt: skip
@@ -52,9 +52,9 @@ AARCH64 = Machine(
         "sched_getaffinity": 123, "sched_yield": 124, "restart_syscall": 128, "tgkill": 131, "sigaltstack": 132,
         "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139, "times": 153, "getrusage": 165,
         "gettimeofday": 169, "getpid": 172, "getppid": 173, "getuid": 174, "geteuid": 175, "getgid": 176,
-        "getegid": 177, "gettid": 178, "shmget": 194, "shmctl": 195, "brk": 214, "munmap": 215, "mremap": 216,
-        "mmap": 222, "mprotect": 226, "madvise": 233, "prlimit64": 261, "process_vm_readv": 270, "getrandom": 278,
-        "memfd_create": 279, "statx": 291, "rseq": 293, "clone3": 435, "openat2": 437, "faccessat2": 439,
+        "getegid": 177, "gettid": 178, "brk": 214, "munmap": 215, "mremap": 216,
+        "mmap": 222, "mprotect": 226, "madvise": 233, "prlimit64": 261, "getrandom": 278,
+        "statx": 291, "rseq": 293, "clone3": 435, "openat2": 437, "faccessat2": 439,
     },
 )  # fmt: skip
 
