@@ -83,9 +83,10 @@ class Memory:
 
     @property
     def sequence(self) -> int:
-        """Log sequence up to which the memory is current; 0 when it is empty.
+        """Newest log sequence that was written; 0 when the memory is empty.
 
-        It is stored in the rows, so that it can never be ahead of the data it speaks of.
+        It is stored in the rows, so that it can never be ahead of the data it speaks of. Writers that work side by side
+        may leave older facts to be written: :meth:`sequences` tells which.
         """
         return self._sequence
 
@@ -123,6 +124,11 @@ class Memory:
         """The entry with this id."""
         rows = await self._table.query().where(col("id") == lit(environment)).limit(1).to_list()
         return from_row(rows[0]) if rows else None
+
+    async def sequences(self) -> dict[str, int]:
+        """The log sequence that each entry reflects, by id: what is older or absent must be written again."""
+        rows = await self._table.query().select(["id", SEQUENCE]).to_list()
+        return {row["id"]: row[SEQUENCE] for row in rows}
 
     async def all(self) -> list[MemoryEntry]:
         """All entries in the order in which they were introduced."""

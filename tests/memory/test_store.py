@@ -80,6 +80,12 @@ async def test_the_sequence_survives_and_never_runs_ahead(tmp_path: Path, make_e
     await again.close()
 
 
+async def test_sequences_tell_what_is_missing(memory: Memory, make_entry: MakeEntry) -> None:
+    await memory.upsert([make_entry(1), make_entry(2)], sequence=5)
+    await memory.upsert([make_entry(2)], sequence=8)
+    assert await memory.sequences() == {make_entry(1).id: 5, make_entry(2).id: 8}
+
+
 async def test_nearest_gives_the_cosine_whatever_the_length(memory: Memory, make_entry: MakeEntry) -> None:
     entries = [make_entry(number) for number in range(8)]
     await memory.upsert([*entries, make_entry(20, setting="tool_use")], sequence=1)
