@@ -32,3 +32,17 @@ def home_lock(path: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def holder(path: Path) -> int | None:
+    """Process id of whoever holds the lock file ``path``; ``None`` when nobody does."""
+    try:
+        with path.open("r", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                words = file.read().strip()
+                return int(words) if words.isdecimal() else None
+    except FileNotFoundError:
+        pass
+    return None

@@ -1,0 +1,141 @@
+"""From a delivered message to a finished reaction: heartbeat, retries with their owner, dead letters.
+
+An infrastructure fault is tried again for as long as it lasts. Anything else is a defect of ours or a poisonous event:
+after ``ATTEMPTS`` it becomes a dead letter with its reason, so that one event never stops the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from faststream.nats import NatsMessage
+
+from schemas.event import UnreadableEvent
+from schemas.events import EventDead
+from schemas.words import FAULT_OF, Fault
+from spade_daemon.errors import EpisodeFault, LogError, StaleEpochError
+from spade_daemon.log.log import Log
+from spade_daemon.log.stored import Stored, unpack
+
+ACK_WAIT = 60.0
+"""Seconds after which the server gives a silent message to somebody else."""
+HEARTBEAT = ACK_WAIT / 4
+ATTEMPTS = 5
+RETRY_DELAYS = (1.0, 5.0, 15.0, 30.0, 60.0)
+"""Seconds before the next attempt, by number of failures so far; the last one repeats."""
+
+log = structlog.get_logger()
+
+React = Callable[[Stored[Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Delivers the messages of one durable consumer to one reaction."""
+
+    name: str
+    react: React
+    bus: Log
+    ready: Callable[[int], Awaitable[None]]
+    """Waits until this process has folded the log up to a sequence."""
+    on_stale: Callable[[StaleEpochError], None]
+    failures: Counter[int] = field(default_factory=Counter)
+
+    async def __call__(self, message: NatsMessage) -> None:
+        """React to ``message`` and settle it: acknowledged, tried again later, or dead."""
+        sequence = message.raw_message.metadata.sequence.stream
+        try:
+            stored = unpack(sequence, message.raw_message.subject, message.raw_message.headers, message.body)
+        except (UnreadableEvent, LogError) as error:
+            await self._bury(message, sequence, 1, str(error))
+            return
+        context = {"handler": self.name, "sequence": sequence, "correlation": stored.event.correlation}
+        with structlog.contextvars.bound_contextvars(**context, **_subject_of(stored)):
+            await self._settle(message, stored)
+
+    async def _settle(self, message: NatsMessage, stored: Stored[Any]) -> None:
+        began = time.perf_counter()
+        try:
+            async with _heartbeat(message):
+                await self.ready(stored.sequence)
+                await self.react(stored)
+        except asyncio.CancelledError:
+            raise
+        except StaleEpochError as error:
+            self.on_stale(error)
+        except BaseException as error:
+            await self._failed(message, stored, error)
+        else:
+            self.failures.pop(stored.sequence, None)
+            await message.ack()
+            log.debug("event handled", type=stored.event.type, seconds=round(time.perf_counter() - began, 3))
+
+    async def _failed(self, message: NatsMessage, stored: Stored[Any], error: BaseException) -> None:
+        if is_infrastructure(error):
+            log.warning("reaction waits for the infrastructure", error=str(error), delay=RETRY_DELAYS[2])
+            await message.nack(delay=RETRY_DELAYS[2])
+            return
+        self.failures[stored.sequence] += 1
+        count = self.failures[stored.sequence]
+        log.error("reaction failed", attempt=count, of=ATTEMPTS, error=repr(error), exc_info=error)
+        if count >= ATTEMPTS:
+            await self._bury(message, stored.sequence, count, repr(error), cause=stored)
+        else:
+            await message.nack(delay=RETRY_DELAYS[min(count, len(RETRY_DELAYS)) - 1])
+
+    async def _bury(
+        self, message: NatsMessage, sequence: int, attempts: int, error: str, cause: Stored[Any] | None = None
+    ) -> None:
+        """Write the dead letter first, then let the message go: a crash between repeats it, and loses nothing."""
+        dead = EventDead(
+            handler=self.name,
+            sequence=sequence,
+            subject=message.raw_message.subject,
+            attempts=attempts,
+            error=error[:2000],
+        )
+        await self.bus.append(dead, cause=cause)
+        self.failures.pop(sequence, None)
+        await message.reject()
+        log.error("event is dead", sequence=sequence, error=error[:500])
+
+
+def is_infrastructure(error: BaseException) -> bool:
+    """Whether ``error`` is nobody's fault here: a server that is away, a host that starves."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_infrastructure(part) for part in error.exceptions)
+    if isinstance(error, EpisodeFault):
+        return FAULT_OF[error.stop] is Fault.INFRASTRUCTURE
+    return isinstance(error, (LogError, OSError, TimeoutError))
+
+
+@contextlib.asynccontextmanager
+async def _heartbeat(message: NatsMessage) -> AsyncIterator[None]:
+    """Tell the server that the work goes on, so that nobody else begins it."""
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            with contextlib.suppress(
+                Exception
+            ):  # the connection is away: the server will ask again, work is idempotent
+                await message.raw_message.in_progress()
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def _subject_of(stored: Stored[Any]) -> dict[str, object]:
+    data = stored.event.data
+    names = ("environment", "round", "policy")
+    return {name: getattr(data, name) for name in names if getattr(data, name, None) is not None}
