@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,17 +134,12 @@ def test_at_most_the_last_fence_is_incomplete_unless_another_began(text: str) ->
         "\x00",
     ],
 )
-def test_a_megabyte_of_anything_takes_linear_time(unit: str) -> None:
-    def seconds(size: int) -> float:
-        reply = "```" + (unit * (size // len(unit))) + "`"
-        begin = time.process_time()
-        parse_design(reply, cut=False, max_bytes=LIMIT)
-        hint_text(reply, 50)
-        return time.process_time() - begin
-
-    seconds(1 << 10)
-    # Quadratic work would be hours at this size; the bound is far above any machine's linear time.
-    assert seconds(1 << 20) < 60
+def test_a_megabyte_of_anything_is_parsed(unit: str) -> None:
+    """Quadratic work would take hours at this size and run into the suite's time limit."""
+    reply = "```" + unit * ((1 << 20) // len(unit)) + "`"
+    parsed = parse_design(reply, cut=False, max_bytes=LIMIT)
+    assert (parsed.code is None) != (parsed.failure is None)
+    assert len(hint_text(reply, 50).split()) <= 50
 
 
 @pytest.mark.parametrize(
