@@ -31,8 +31,8 @@ class GuessEnv:
 
 
 def generous(**changes: float) -> SandboxSettings:
-    """Limits for a loaded machine."""
-    return SandboxSettings.model_validate({"load_timeout": 60.0, "step_timeout": 60.0} | changes)
+    """Limits for a loaded machine, and content with the walls that this host has."""
+    return SandboxSettings.model_validate({"load_timeout": 60.0, "step_timeout": 60.0, "min_walls": 1} | changes)
 
 
 def game(body: str, head: str = "") -> str:

@@ -42,7 +42,7 @@ async def test_behind_the_filter_alone(monkeypatch: pytest.MonkeyPatch, sabotage
     monkeypatch.setattr(selftest, "MEASURED", (walls.SECCOMP,))
     sabotage("landlock.py", "return kernel.syscall(LANDLOCK_CREATE_RULESET, None, 0, VERSION_QUERY)", "return 0")
     sabotage("walls.py", "if os.geteuid() != 0:", "if True:")
-    async with Sandbox(generous(min_walls=1)) as sandbox:
+    async with Sandbox(generous()) as sandbox:
         assert sandbox.walls == (walls.SECCOMP, walls.RLIMITS)
         assert sandbox._servers[0].walls == (walls.RLIMITS, walls.SECCOMP)
         await contain_all(sandbox)
