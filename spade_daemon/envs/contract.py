@@ -37,8 +37,8 @@ def contract(setting: Setting) -> str:
 
 
 @runtime_checkable
-class Environment(Protocol):
-    """One environment object. Games write it themselves; tool-use environments inherit it from ``ToolUseEnv``."""
+class Playable(Protocol):
+    """What can be played."""
 
     max_turns: int
 
@@ -49,6 +49,11 @@ class Environment(Protocol):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated, info, as Gymnasium means them."""
         ...
+
+
+@runtime_checkable
+class Environment(Playable, Protocol):
+    """What can be vetted too. Games write all three methods; tool use inherits the first two from ``ToolUseEnv``."""
 
     def solution(self) -> list[str]:
         """Actions that reach reward 1.0 and termination from the state right after ``reset``."""
