@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from schemas.base import Record
 from schemas.records import FileDigest
@@ -40,6 +40,19 @@ class ModelManifest(Record):
     files: tuple[FileDigest, ...]
 
 
+class TensorEntry(BaseModel):
+    """What a safetensors header says of one tensor."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+_ENTRIES = TypeAdapter(dict[str, TensorEntry])
+
+
 def file_digest(path: Path) -> FileDigest:
     """Name, SHA-256 and size of a file."""
     digest = hashlib.sha256()
@@ -58,8 +71,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def safetensors_header(path: Path) -> dict[str, Any]:
-    """The header of a safetensors file: tensor name to dtype, shape and offsets, without ``__metadata__``.
+def safetensors_header(path: Path) -> dict[str, TensorEntry]:
+    """The header of a safetensors file, without ``__metadata__``.
 
     Raises:
         CheckpointError: not a safetensors file, or shorter than its header says.
@@ -74,13 +87,20 @@ def safetensors_header(path: Path) -> dict[str, Any]:
             header = json.loads(stream.read(length))
         except ValueError as error:
             raise CheckpointError(f"{path} has a damaged header: write it again") from error
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path} has a damaged header: write it again")
-    header.pop("__metadata__", None)
-    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    entries = _entries(header, path)
+    end = max((entry.data_offsets[1] for entry in entries.values()), default=0)
     if size != 8 + length + end:
         raise CheckpointError(f"{path} has {size} bytes, its header wants {8 + length + end}: write it again")
-    return header
+    return entries
+
+
+def _entries(header: Any, path: Path) -> dict[str, TensorEntry]:
+    if isinstance(header, dict):
+        header.pop("__metadata__", None)
+    try:
+        return _ENTRIES.validate_python(header)
+    except ValidationError as error:
+        raise CheckpointError(f"{path} has a damaged header: write it again") from error
 
 
 def tensor_shapes(directory: Path) -> TensorShapes:
@@ -92,7 +112,7 @@ def tensor_shapes(directory: Path) -> TensorShapes:
     files = sorted(directory.glob("*.safetensors"))
     if not files:
         raise CheckpointError(f"{directory} holds no safetensors: it is not a model")
-    return {name: tuple(entry["shape"]) for file in files for name, entry in safetensors_header(file).items()}
+    return {name: entry.shape for file in files for name, entry in safetensors_header(file).items()}
 
 
 def check_model_directory(path: Path) -> None:
@@ -187,6 +207,7 @@ def publish(cache: Path, name: str, source: str, digest: str, build: Callable[[P
 __all__ = [
     "MANIFEST",
     "ModelManifest",
+    "TensorEntry",
     "TensorShapes",
     "check_model_directory",
     "exclusive",

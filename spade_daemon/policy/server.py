@@ -182,7 +182,7 @@ class Server:
         await self._admin("POST", "/update_weight_version", {"new_version": version_name(version)})
 
     async def is_sleeping(self) -> bool:
-        """Whether the engine gave up its memory: weights must not be loaded then."""
+        """Whether the engine gave up its memory (weights must not be loaded then), or is merely paused."""
         return bool(_field(await self._admin("GET", "/is_sleeping"), "is_sleeping", self.url))
 
     async def is_paused(self) -> bool:

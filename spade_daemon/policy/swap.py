@@ -143,7 +143,8 @@ class Swapper:
         try:
             serving = await server.weight_version()
             await server.ping()
-            if await server.is_sleeping():
+            # vLLM calls a paused engine asleep too; a paused one is what a swapper that died leaves behind.
+            if await server.is_sleeping() and not await server.is_paused():
                 raise SwapFailure("health", f"{server.url} sleeps: wake it up first", serving)
             if target.manifest is not None:
                 await asyncio.to_thread(open_checkpoint, target.path, target.version, target.manifest, deep=True)

@@ -57,6 +57,7 @@ async def holds_requests_while_paused(server: Server) -> None:
     await server.pause()
     await server.pause()
     assert await server.is_paused()
+    assert await server.is_sleeping()
     waiting = asyncio.ensure_future(
         server.generate(PROMPT, max_tokens=2, temperature=1.0, stop_ids=(), salt=version_name(8))
     )

@@ -62,7 +62,7 @@ class FakeServer:
                 self.version = body["new_version"]
                 return httpx.Response(200, json={"success": True, "new_version": self.version})
             case "/is_sleeping":
-                return httpx.Response(200, json={"is_sleeping": self.sleeping})
+                return httpx.Response(200, json={"is_sleeping": self.sleeping or self.paused})
             case "/is_paused":
                 return httpx.Response(200, json={"is_paused": self.paused})
             case "/pause":

@@ -18,6 +18,7 @@ from spade_daemon.policy.canary import canary_ids
 from spade_daemon.policy.chat import ChatTokens
 from spade_daemon.policy.server import Server, version_name
 from spade_daemon.policy.swap import SwapFailure, Swapper, Target
+from spade_daemon.policy.tokens import Completion
 from tests.policy import contract
 from tests.policy.helpers import Running, perturbed, write_checkpoint
 
@@ -133,20 +134,28 @@ async def test_swapped_weights_are_the_checkpoint(
         assert [span.version for span in reply.spans] == [target.version]
 
 
+async def flying_over_a_swap(
+    server: Server, swapper: Swapper, old: Target, new: Target, delay: float
+) -> list[Completion]:
+    """Three long replies that were begun ``delay`` seconds before a swap from ``old`` to ``new``."""
+    ask = {"max_tokens": 1500, "temperature": 1.0, "stop_ids": (), "salt": version_name(old.version)}
+    flying = [asyncio.ensure_future(server.generate(PROMPT, seed=seed, **ask)) for seed in range(3)]
+    await asyncio.sleep(delay)
+    await swapper.swap(server, new, old)
+    return await asyncio.gather(*flying)
+
+
 async def test_a_swap_in_flight_loses_nothing_and_splits_at_one_token(
     server: Server, swapper: Swapper, base: Target, checkpoints: list[Target]
 ):
     one = checkpoints[0]
-    flying = [
-        asyncio.ensure_future(
-            server.generate(PROMPT, max_tokens=900, temperature=1.0, stop_ids=(), salt="v000000", seed=seed)
-        )
-        for seed in range(3)
-    ]
-    await asyncio.sleep(2.0)
-    await swapper.swap(server, one, base)
-    for reply in await asyncio.gather(*flying):
-        assert len(reply.ids) == 900
+    for delay in (1.0, 0.3, 3.0, 0.1, 10.0):  # until the swap really falls into the replies
+        replies = await flying_over_a_swap(server, swapper, base, one, delay)
+        if all(len(reply.spans) == 2 for reply in replies):
+            break
+        await swapper.swap(server, base, one)
+    for reply in replies:
+        assert len(reply.ids) == 1500
         assert [span.version for span in reply.spans] == [0, 1]
         border = reply.spans[0].end
         old = logprobs(base.path, PROMPT + reply.ids)[len(PROMPT) - 1 :]
