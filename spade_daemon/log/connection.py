@@ -17,7 +17,7 @@ from nats.errors import (
     OutboundBufferLimitError,
 )
 from nats.js import JetStreamContext
-from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from spade_daemon.errors import LogError
@@ -160,17 +160,14 @@ class Connection:
         Raises:
             Refused: it said no.
             one of UNSURE: no answer.
-            LogError: the connection is closed for good.
+            ConnectionClosedError: the connection is closed for good.
         """
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT) as scope:
-                self._waiting.add(scope)
-                try:
-                    reply = await self.nats.request(subject, body, timeout=2 * REQUEST_TIMEOUT, headers=headers)
-                finally:
-                    self._waiting.discard(scope)
-        except ConnectionClosedError as error:
-            raise LogError(f"the connection to {self.address} is closed: {self.nats.last_error}") from error
+        async with asyncio.timeout(REQUEST_TIMEOUT) as scope:
+            self._waiting.add(scope)
+            try:
+                reply = await self.nats.request(subject, body, timeout=2 * REQUEST_TIMEOUT, headers=headers)
+            finally:
+                self._waiting.discard(scope)
         answer: dict[str, Any] = orjson.loads(reply.data) if reply.data else {}
         if problem := answer.get("error"):
             raise Refused(problem.get("err_code", problem.get("code", 0)), problem.get("description", "no reason"))
@@ -180,7 +177,8 @@ class Connection:
         """Repeat ``attempt`` while it ends without an answer, for at most ``patience`` seconds.
 
         Raises:
-            LogError: there was none in all that time.
+            LogError: there was none in all that time, the connection is closed, or JetStream said no.
+            NotFoundError: JetStream has no such thing.
         """
         try:
             async for trial in AsyncRetrying(
@@ -191,10 +189,16 @@ class Connection:
             ):
                 with trial:
                     return await attempt()
+        except ConnectionClosedError as error:
+            raise LogError(f"{what}: the connection to {self.address} is closed ({self.nats.last_error})") from error
+        except NotFoundError:
+            raise
         except UNSURE as error:
             raise LogError(
                 f"{what}: no answer from {self.address} in {self.patience:g} s ({error!r}); see that nats-server runs"
             ) from error
+        except APIError as error:
+            raise LogError(f"{what}: {self.address} refuses: {error.description} (code {error.err_code})") from error
         raise AssertionError("tenacity ends with a result or an error")
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import structlog
+from nats.js.errors import NotFoundError
 
 from schemas.base import Payload
 from schemas.event import Event
@@ -267,4 +268,7 @@ class Log:
                 blob_bytes=await self.blobs.size(),
             )
 
-        return await self._connection.patiently(f"asking for the size of {self._stream}", get)
+        try:
+            return await self._connection.patiently(f"asking for the size of {self._stream}", get)
+        except NotFoundError as error:
+            raise LogError(f"{self._stream} is gone from {self._connection.address}: restore it from a copy") from error

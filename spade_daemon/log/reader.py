@@ -155,6 +155,8 @@ async def read_messages(
             log.info("reading again", stream=stream, sequence=position, reason=str(problem) or repr(problem))
             await asyncio.sleep(pause)
             pause = min(1.0, 2 * pause + 0.05)
+        except NatsError as problem:
+            raise LogError(f"cannot read {stream} at {connection.address} on from {position}: {problem!r}") from problem
 
 
 async def _in_order(pull: Pull, position: int) -> AsyncGenerator[tuple[int, Msg], None]:

@@ -26,6 +26,7 @@ async def spare_server(settings: Settings) -> AsyncIterator[Settings]:
     with home_lock(settings.home / "up.lock"):
         nats = settings.nats.model_copy(update={"port": _free_port(), "monitor_port": _free_port()})
         spare = settings.model_copy(update={"nats": nats})
+        await asyncio.to_thread(server.write_config, spare)
         process = await asyncio.create_subprocess_exec(
             *server.command(spare), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
         )

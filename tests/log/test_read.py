@@ -193,6 +193,20 @@ async def test_an_event_of_a_later_version_stops_the_reader(event_log: Log) -> N
         await everything(event_log)
 
 
+async def test_a_stream_that_is_deleted_under_the_reader_is_an_error(event_log: Log) -> None:
+    await fill(event_log, 2)
+    async with asyncio.timeout(30), aclosing(event_log.follow(1)) as events:
+        for _ in range(2):
+            await anext(events)
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.1)
+        await event_log._connection.js.delete_stream(event_log._stream)
+        with pytest.raises(LogError, match="cannot read spade-main"):
+            await waiting
+    with pytest.raises(LogError, match="gone"):
+        await event_log.info()
+
+
 async def test_no_consumer_is_left_behind(event_log: Log) -> None:
     await fill(event_log, 20)
     await everything(event_log)
