@@ -13,7 +13,7 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential_jitter
 
 from schemas.words import FinishReason, StopReason
-from spade_daemon.errors import EpisodeFault
+from spade_daemon.errors import EpisodeFault, SwapError
 from spade_daemon.policy.server import Server, ServerError, StaleServerError, version_name
 from spade_daemon.policy.tokens import Completion
 from spade_daemon.settings import PolicySettings, Settings
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 OnStale = Callable[[Server], Awaitable[None]]
-"""Brings a server that was started anew to the version it should serve; returns when it does."""
+"""Brings a server that was started anew to the version it should serve; a ``SwapError`` means: not yet."""
 COOL_SECONDS = 2.0
 """How long a server that failed is passed over while another one serves."""
 
@@ -187,7 +187,10 @@ class Policy:
                 seat.version = await seat.server.weight_version()
             if seat.version is None and self.on_stale is not None:
                 log.info("policy server was started anew", server=seat.server.url)
-                await self.on_stale(seat.server)
+                try:
+                    await self.on_stale(seat.server)
+                except SwapError as error:
+                    raise StaleServerError(f"{seat.server.url} cannot be brought up to date: {error}") from error
                 seat.version = await seat.server.weight_version()
         if seat.version is None:
             raise StaleServerError(f"{seat.server.url} runs weights without a version: it waits for a swap")

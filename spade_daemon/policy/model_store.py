@@ -50,7 +50,14 @@ class TensorEntry(BaseModel):
     data_offsets: tuple[int, int]
 
 
+class _Index(BaseModel):
+    """Which file holds which tensor."""
+
+    weight_map: dict[str, str]
+
+
 _ENTRIES = TypeAdapter(dict[str, TensorEntry])
+_INDEX = TypeAdapter(_Index)
 
 
 def file_digest(path: Path) -> FileDigest:
@@ -109,10 +116,25 @@ def tensor_shapes(directory: Path) -> TensorShapes:
     Raises:
         CheckpointError: no safetensors, or a damaged one.
     """
-    files = sorted(directory.glob("*.safetensors"))
+    files = _weight_files(directory)
     if not files:
         raise CheckpointError(f"{directory} holds no safetensors: it is not a model")
     return {name: entry.shape for file in files for name, entry in safetensors_header(file).items()}
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The files that an index names, where there is one: some models carry a second copy in another form."""
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        return sorted(directory.glob("*.safetensors"))
+    try:
+        names = set(_INDEX.validate_json(index.read_bytes()).weight_map.values())
+    except ValidationError as error:
+        raise CheckpointError(f"{index} is damaged: fetch the model again") from error
+    missing = sorted(name for name in names if Path(name).name != name or not (directory / name).is_file())
+    if missing:
+        raise CheckpointError(f"{directory / missing[0]} is missing: fetch the model again")
+    return sorted(directory / name for name in names)
 
 
 def check_model_directory(path: Path) -> None:

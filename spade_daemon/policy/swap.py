@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from spade_daemon.errors import CheckpointError, SwapError
+from spade_daemon.errors import CheckpointError, SpadeError, SwapError
 from spade_daemon.policy.canary import max_difference
 from spade_daemon.policy.checkpoint import open_checkpoint
 from spade_daemon.policy.server import RequestError, Server, ServerError, version_name
@@ -228,11 +228,17 @@ class Swapper:
             await self._exchange(server, last_good, None)
             await self._canary(server, last_good)
         except _Doubt as second:
-            log.error("server is restarted", server=server.url, stage=second.stage, reason=second.reason)
+            end = await self._restarted(server, second)
+            raise SwapFailure(doubt.stage, f"{doubt.reason}; {end}", None) from second
+
+    async def _restarted(self, server: Server, doubt: _Doubt) -> str:
+        """Restart a server that cannot be recovered; says in words how that went."""
+        log.error("server is restarted", server=server.url, stage=doubt.stage, reason=doubt.reason)
+        try:
             await self._restart(server)
-            raise SwapFailure(
-                doubt.stage, f"{doubt.reason}; the server was restarted: {second.reason}", None
-            ) from second
+        except SpadeError as error:
+            return f"going back failed ({doubt}), and so did the restart: {error}"
+        return f"going back failed ({doubt}): the server was restarted"
 
     def _lock(self, server: Server) -> asyncio.Lock:
         return self._locks.setdefault(server.url, asyncio.Lock())

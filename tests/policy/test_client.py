@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.words import StopReason
-from spade_daemon.errors import EpisodeFault
+from spade_daemon.errors import EpisodeFault, SwapError
 from spade_daemon.policy.client import OnStale, Policy
 from spade_daemon.policy.server import RequestError, Server, ServerError, parse_version, version_name
 from spade_daemon.settings import PolicySettings
@@ -125,6 +125,20 @@ async def test_a_fresh_server_that_nobody_heals_is_not_used():
     async with policy_of(FakeServer(), retry_seconds=0.2) as policy:
         with pytest.raises(EpisodeFault, match="without a version"):
             await policy.generate(PROMPT, max_tokens=2, temperature=1.0)
+
+
+async def test_a_swap_that_fails_is_tried_again():
+    attempts: list[str] = []
+
+    async def heal(server: Server) -> None:
+        attempts.append(server.url)
+        if len(attempts) == 1:
+            raise SwapError("verify", "not yet")
+        await server.set_weight_version(1)
+
+    async with policy_of(FakeServer(), on_stale=heal) as policy:
+        await policy.generate(PROMPT, max_tokens=2, temperature=1.0)
+    assert len(attempts) == 2
 
 
 async def test_the_least_loaded_server_is_asked():

@@ -75,6 +75,18 @@ def test_damaged_weights_are_refused(tmp_path: Path, content: bytes):
         check_model_directory(tmp_path)
 
 
+def test_only_the_files_of_the_index_count(tmp_path: Path):
+    write_model(tmp_path)
+    save_file({"b": torch.ones(1)}, tmp_path / "consolidated.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert tensor_shapes(tmp_path) == {"a": (2, 3)}
+    for content in ("[]", json.dumps({"weight_map": {"a": "../model.safetensors"}})):
+        index.write_text(content)
+        with pytest.raises(CheckpointError):
+            tensor_shapes(tmp_path)
+
+
 def test_headers_that_lie_about_their_fields_are_refused(tmp_path: Path):
     header = json.dumps({"a": {"dtype": "F32", "shape": "no", "data_offsets": [0]}}).encode()
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)

@@ -11,7 +11,7 @@ import torch
 from spade_daemon.errors import CheckpointError
 from spade_daemon.policy.canary import max_difference
 from spade_daemon.policy.checkpoint import open_checkpoint, read_manifest, verify
-from spade_daemon.policy.server import Server
+from spade_daemon.policy.server import Server, ServerError
 from spade_daemon.policy.swap import SwapFailure, Swapper, Target
 from tests.policy.fake_server import FakeServer
 from tests.policy.helpers import write_checkpoint
@@ -119,6 +119,16 @@ async def test_a_server_that_cannot_go_back_is_restarted_and_never_resumed(stage
     await stage.fails("reload", None)
     assert stage.restarts.count == 1
     assert "/resume" not in stage.fake.calls
+
+
+async def test_a_restart_that_fails_is_told(stage: Stage):
+    async def fail(server: Server) -> None:
+        raise ServerError(f"{server.url} does not come back")
+
+    stage.swapper = Swapper(PROMPT, 0.05, fail)
+    stage.fake.swap_answers = [{"ok": False, "touched": True, "error": "disk"}] * 2
+    assert "does not come back" in str(await stage.fails("reload", None))
+    assert stage.fake.paused
 
 
 @pytest.mark.parametrize("offset", [0.5, -0.5, math.nan])
