@@ -17,7 +17,6 @@ def canary_of(engine: Engine, ids: Sequence[int]) -> Canary:
     with torch.no_grad():
         logprobs, _ = engine.deepspeed(
             tokens,
-            torch.ones_like(tokens),
             torch.zeros_like(columns),
             columns,
             tokens[0, 1:],

@@ -55,6 +55,9 @@ def make_engine(policy: TrainedPolicy, settings: Settings) -> Engine:
         optimizer=torch.optim.AdamW(_parameter_groups(policy, settings.trainer), **_adam(settings.trainer)),
         config=deepspeed_setup.configuration(settings),
     )
+    for state in engine.basic_optimizer.state.values():
+        # Some wrappers take a step with zero gradients to allocate memory; it must not count in Adam's bias correction.
+        state["step"].zero_()
     return Engine(engine, policy, device, settings)
 
 
@@ -116,9 +119,7 @@ def train_batch(
 def _loss(engine: Engine, micro: MicroBatch, denominators: dict[Role, int], sums: dict[Role, RoleSums]) -> Tensor:
     """Loss of one micro-batch; adds its metrics to ``sums``."""
     settings = engine.settings.trainer
-    logprobs, entropy = engine.deepspeed(
-        micro.ids, micro.attention, micro.rows, micro.columns, micro.targets, micro.temperatures
-    )
+    logprobs, entropy = engine.deepspeed(micro.ids, micro.rows, micro.columns, micro.targets, micro.temperatures)
     # DeepSpeed averages gradients over processes, and each process holds its share of one batch.
     processes = torch.distributed.get_world_size()
     total: Tensor = logprobs.sum() * 0.0

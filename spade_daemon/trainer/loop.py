@@ -8,14 +8,12 @@ next start resumes from it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
-import torch
 
 from schemas.events import CheckpointPublished
 from spade_daemon.errors import LogError, StaleEpochError
@@ -27,6 +25,7 @@ from spade_daemon.trainer.batch import BatchPlan, plan_batch
 from spade_daemon.trainer.canary import canary_of
 from spade_daemon.trainer.checkpoint import Making, read_leftover, remove_old, remove_partial, write_checkpoint
 from spade_daemon.trainer.engine import BatchAbandoned, Engine, train_batch
+from spade_daemon.trainer.memory import release
 from spade_daemon.trainer.optimizer_state import TrainerState, read_state
 from spade_daemon.trainer.resume import resume
 from spade_daemon.trainer.samples import TrainingSample, fetch_samples
@@ -141,9 +140,7 @@ class Trainer:
         )
         directory = write_checkpoint(engine, self.base, making, self.settings)
         log.info("checkpoint written", policy=plan.policy, path=str(directory), **metrics)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        release()
 
     async def _publish_leftover(self) -> None:
         """Publish a checkpoint that was complete when its trainer died."""

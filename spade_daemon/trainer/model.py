@@ -26,15 +26,13 @@ class TrainedPolicy(nn.Module):
         self.model = model
 
     def forward(
-        self, ids: Tensor, attention: Tensor, rows: Tensor, columns: Tensor, targets: Tensor, temperatures: Tensor
+        self, ids: Tensor, rows: Tensor, columns: Tensor, targets: Tensor, temperatures: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy, [N] each, of the tokens that a micro-batch trains.
 
         See :class:`spade_daemon.trainer.packing.MicroBatch` for the arguments.
         """
-        # Right-padded rows need no mask: attention is causal, and what stands after the last real token is never read.
-        mask = None if bool(attention.all()) else attention
-        hidden = self.model.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        hidden = self.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
         return token_logprobs(self.model.get_output_embeddings(), hidden[rows, columns], targets, temperatures)
 
 

@@ -21,8 +21,6 @@ class MicroBatch:
 
     ids: Tensor
     """[B, T] int64."""
-    attention: Tensor
-    """[B, T] int64, 1 on real tokens."""
     rows: Tensor
     """[N] int64."""
     columns: Tensor
@@ -60,14 +58,15 @@ def pack(samples: Sequence[TrainingSample], budget: int) -> tuple[tuple[Training
 
 
 def collate(samples: Sequence[TrainingSample]) -> MicroBatch:
-    """Tensors of some samples. The token that pads is never attended to and never predicted."""
+    """Tensors of some samples, padded on the right.
+
+    No attention mask is needed: attention is causal, so no real token sees what pads, and no padding is predicted.
+    """
     length = max(len(sample.ids) for sample in samples)
     ids = torch.zeros(len(samples), length, dtype=torch.int64)
-    attention = torch.zeros_like(ids)
     rows, columns, owners = [], [], []
     for row, sample in enumerate(samples):
         ids[row, : len(sample.ids)] = torch.tensor(sample.ids)
-        attention[row, : len(sample.ids)] = 1
         for at in range(1, len(sample.ids)):
             if sample.trained[at]:
                 rows.append(row)
@@ -76,7 +75,6 @@ def collate(samples: Sequence[TrainingSample]) -> MicroBatch:
     places = list(zip(owners, columns, strict=True))
     return MicroBatch(
         ids=ids,
-        attention=attention,
         rows=torch.tensor(rows, dtype=torch.int64),
         columns=torch.tensor(columns, dtype=torch.int64),
         targets=torch.tensor([sample.ids[at + 1] for sample, at in places], dtype=torch.int64),

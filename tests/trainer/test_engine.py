@@ -55,9 +55,7 @@ def logprob(engine: Engine, one: TrainingSample) -> float:
     """Sum of the log-probabilities of a sample's trained tokens."""
     micro = collate([one])
     with torch.no_grad():
-        logprobs, _ = engine.policy(
-            micro.ids, micro.attention, micro.rows, micro.columns, micro.targets, micro.temperatures
-        )
+        logprobs, _ = engine.policy(micro.ids, micro.rows, micro.columns, micro.targets, micro.temperatures)
     return float(logprobs.sum())
 
 
@@ -105,7 +103,7 @@ def test_a_step_is_plain_adamw_on_the_whole_batch(tmp_path: Path, base: Path, st
         betas=settings.trainer.betas,
     )
     micro, counts = collate(batch()), token_counts(batch())
-    logprobs, entropy = plain(micro.ids, micro.attention, micro.rows, micro.columns, micro.targets, micro.temperatures)
+    logprobs, entropy = plain(micro.ids, micro.rows, micro.columns, micro.targets, micro.temperatures)
     total = torch.zeros(())
     for role, chosen, weight in ((Role.AGENT, ~micro.designer, 1.0), (Role.DESIGNER, micro.designer, 0.5)):
         arguments = (logprobs[chosen], micro.sampler[chosen], micro.advantages[chosen], entropy[chosen])
@@ -122,10 +120,12 @@ def test_a_step_is_plain_adamw_on_the_whole_batch(tmp_path: Path, base: Path, st
         assert close > 0.99, name
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "stage"), [("float32", 0), ("float32", 2), ("float32", 3), ("bfloat16", 0), ("bfloat16", 2)]
+)
 @pytest.mark.parametrize("method", [(), LORA], ids=["full", "lora"])
-def test_resume_is_exact(tmp_path: Path, base: Path, method: tuple[str, ...], stage: int) -> None:
-    settings = settings_for(tmp_path, base, f"trainer.zero_stage={stage}", *method)
+def test_resume_is_exact(tmp_path: Path, base: Path, method: tuple[str, ...], dtype: str, stage: int) -> None:
+    settings = settings_for(tmp_path, base, f"trainer.zero_stage={stage}", f"model.dtype={dtype}", *method)
     engine = make_engine(load_policy(base, settings), settings)
     train_batch(engine, batch(1), 1)
     published = publish(engine, base, settings, 1)
@@ -185,7 +185,7 @@ def test_temperature_divides_the_logits(tmp_path: Path, base: Path) -> None:
     policy = load_policy(base, settings)
     micro = collate([sample(1, 1.0, temperature=0.5)])
     with torch.no_grad():
-        found, _ = policy(micro.ids, micro.attention, micro.rows, micro.columns, micro.targets, micro.temperatures)
+        found, _ = policy(micro.ids, micro.rows, micro.columns, micro.targets, micro.temperatures)
         logits = policy.model(micro.ids).logits[0, micro.columns] / 0.5
     expected = logits.log_softmax(-1).gather(-1, micro.targets[:, None]).squeeze(-1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -197,7 +197,7 @@ def test_padding_changes_nothing(tmp_path: Path, base: Path) -> None:
     def run(samples: list[TrainingSample]) -> list[float]:
         micro = collate(samples)
         with torch.no_grad():
-            found, _ = policy(micro.ids, micro.attention, micro.rows, micro.columns, micro.targets, micro.temperatures)
+            found, _ = policy(micro.ids, micro.rows, micro.columns, micro.targets, micro.temperatures)
         values: list[float] = found.tolist()
         return values
 
