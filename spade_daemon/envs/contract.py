@@ -16,7 +16,7 @@ GAMES = r"""An environment is one Python class whose name ends in Env, using onl
   changes hidden state; the observation shows what happened and the legal actions again. reward is 1.0 with terminated
   True when the goal is reached, else 0.0. truncated is True when max_turns is used up.
 - solution(self) -> list of action texts that win the current instance.
-- Winning takes at least two right actions. What is hidden is found out by acting; it is never printed.
+- Winning takes at least two actions. What is hidden is found out by acting; it is never printed.
 - Any action text must be answered: nonsense gets a reminder of the legal actions, never an exception."""
 
 TOOL_USE = r"""An environment is one Python class whose name ends in Env, using only the standard library, that

@@ -5,6 +5,7 @@ A finding's detail is one line for the person, or the designer, who wants to kno
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -13,6 +14,7 @@ from schemas.words import Setting
 from spade_daemon.sandbox.replies import Loaded
 from spade_daemon.settings import VetSettings
 from spade_daemon.vetting.copies import nearest_copy
+from spade_daemon.vetting.policies import ECHO, EMPTY
 from spade_daemon.vetting.traces import Trace, clip, first_difference
 
 
@@ -119,8 +121,14 @@ def interactive(games: Iterable[Sequence[Trace]]) -> Finding:
     return Finding("observations do not depend on the actions: let every action change and show the state")
 
 
-def solvable(solved: Sequence[Trace], shortcuts: Sequence[Trace], settings: VetSettings) -> Finding:
-    """``solution()`` wins on each seed in enough steps, and its end alone does not win."""
+def solvable(
+    solved: Sequence[Trace], shortcuts: Sequence[Trace], probed: Sequence[Trace], settings: VetSettings
+) -> Finding:
+    """``solution()`` wins on each seed in enough steps.
+
+    Where its end alone would win too, the steps before it must be there to find something out; else the game is a
+    question with a padded answer.
+    """
     for trace in solved:
         if trace.fault is not None:
             return Finding(f"seed {trace.seed}, {_where(trace)}: {trace.fault}")
@@ -136,11 +144,32 @@ def solvable(solved: Sequence[Trace], shortcuts: Sequence[Trace], settings: VetS
     numbers = {"min_steps": float(min(steps)), "max_steps": float(max(steps))}
     if min(steps) < settings.min_steps:
         return Finding(f"a game is won in {min(steps)} step, at least {settings.min_steps} must be needed", numbers)
-    for trace in shortcuts:
-        if trace.won():
-            few = len(trace.exchanges)
-            return Finding(f"seed {trace.seed}: the last {few} of the solution's actions win alone", numbers)
+    short = next((trace for trace in shortcuts if trace.won()), None)
+    if short is not None and not reveals(probed):
+        return Finding(
+            f"seed {short.seed}: the last {len(short.exchanges)} of the solution's actions win alone, and acting "
+            "reveals nothing: hide what must be known, or demand more than one right action",
+            numbers,
+        )
     return Finding(numbers=numbers)
+
+
+def reveals(games: Sequence[Trace]) -> bool:
+    """Whether acting tells something of the instance that its first observation does not.
+
+    True if the same actions on two seeds are answered differently by more than what both games began with.
+    """
+    for one, other in combinations(games, 2):
+        for a, b in zip(one.exchanges, other.exchanges, strict=False):
+            if a.action != b.action or a.terminated or b.terminated:
+                break
+            if _news(one, a.observation) != _news(other, b.observation):
+                return True
+    return False
+
+
+def _news(trace: Trace, observation: str) -> Counter[str]:
+    return Counter(observation.split()) - Counter(trace.observation.split())
 
 
 def not_trivial(played: Mapping[str, Sequence[Trace]], settings: VetSettings) -> Finding:
@@ -152,7 +181,7 @@ def not_trivial(played: Mapping[str, Sequence[Trace]], settings: VetSettings) ->
                 return Finding(f"seed {trace.seed}, player {name}, {_where(trace)}: {trace.fault}", numbers)
             if wrong := _out_of_bounds(trace, settings.max_observation_chars):
                 return Finding(f"player {name}: {wrong}", numbers)
-            if trace.return_() > 0 and len(trace.exchanges) < settings.min_steps:
+            if name in (EMPTY, ECHO) and trace.return_() > 0 and len(trace.exchanges) < settings.min_steps:
                 return Finding(f"seed {trace.seed}: player {name} is paid after {len(trace.exchanges)} step", numbers)
         numbers[name] = sum(max(0.0, trace.return_()) for trace in traces) / len(traces)
     worst = max(numbers, key=lambda name: numbers[name])

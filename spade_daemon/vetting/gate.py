@@ -21,6 +21,7 @@ from spade_daemon.vetting.traces import Trace
 
 WORLDS = (1, 2, 3)
 """Sandbox variations for the varied replay; fewer would miss the order of small sets."""
+MAX_PROBES = 12
 JUNK = (
     "",
     "\\boxed{test}",
@@ -111,8 +112,8 @@ class _Gate:
     asked: list[Trace] = field(default_factory=list)
     again: list[Trace] = field(default_factory=list)
     solved: list[Trace] = field(default_factory=list)
-    strayed: list[Trace] = field(default_factory=list)
-    """Each seed played with the solution of another."""
+    probed: list[Trace] = field(default_factory=list)
+    """Each seed played with the same actions, taken from the solutions of all."""
     shortcuts: list[Trace] = field(default_factory=list)
     """Each seed played with only the end of its solution."""
 
@@ -147,24 +148,25 @@ class _Gate:
         return checks.seeded(self.asked, self.junk, self.again)
 
     async def deterministic(self) -> Finding:
+        probes = replay(self._probes())
         played = await together(
             [
-                self.prober.play(trace.seed, [replay(self._actions(trace)), replay(self._actions(other)), replay(end)])
-                for trace, other, end in zip(self.asked, self._others(), self._ends(), strict=True)
+                self.prober.play(trace.seed, [replay(self._actions(trace)), probes, replay(end)])
+                for trace, end in zip(self.asked, self._ends(), strict=True)
             ]
         )
         # A fault ends a list early; what was not played is an empty trace.
         padded = [[*traces, Trace(traces[0].seed), Trace(traces[0].seed)] for traces in played]
-        self.solved, self.strayed, self.shortcuts = ([traces[at] for traces in padded] for at in range(3))
+        self.solved, self.probed, self.shortcuts = ([traces[at] for traces in padded] for at in range(3))
         base = [self.asked[0], self.junk[0], self.solved[0], *await self._mixed(0)]
         replays = await together([self._again_in(world) for world in WORLDS])
         return checks.deterministic(base, dict(zip(WORLDS, replays, strict=True)))
 
     async def interactive(self) -> Finding:
-        return checks.interactive(zip(self.junk, self.solved, self.strayed, strict=True))
+        return checks.interactive(zip(self.junk, self.solved, self.probed, strict=True))
 
     async def solvable(self) -> Finding:
-        return checks.solvable(self.solved, self.shortcuts, self.settings)
+        return checks.solvable(self.solved, self.shortcuts, self.probed, self.settings)
 
     async def not_trivial(self) -> Finding:
         solutions = {trace.seed: self._actions(trace) for trace in self.asked}
@@ -213,12 +215,17 @@ class _Gate:
         actions = sorted({action for trace in self.asked for action in self._actions(trace)})
         return await self.prober.play(self.seeds[1], [mixed(actions, self.seeds[1])], variation=world)
 
-    def _others(self) -> list[Trace]:
-        return self.asked[1:] + self.asked[:1]
-
     def _ends(self) -> list[tuple[str, ...]]:
+        """The end of each solution: one action fewer than a game must take."""
         few = self.settings.min_steps - 1
         return [self._actions(trace)[-few:] if few else () for trace in self.asked]
+
+    def _probes(self) -> list[str]:
+        """What the solutions do before their ends, for all seeds alike."""
+        pairs = zip(self.asked, self._ends(), strict=True)
+        before = [action for trace, end in pairs for action in self._actions(trace)[: -len(end) or None]]
+        every = [action for trace in self.asked for action in self._actions(trace)]
+        return list(dict.fromkeys(before or every))[:MAX_PROBES]
 
     @staticmethod
     def _actions(trace: Trace) -> tuple[str, ...]:

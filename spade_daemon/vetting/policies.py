@@ -19,6 +19,9 @@ from spade_daemon.vetting.traces import Exchange
 Actor = Callable[[str, Sequence[Exchange]], str | None]
 """Latest observation and the episode so far to the next action; ``None`` stops playing."""
 
+EMPTY, ECHO = "empty", "echo"
+"""Names of the players that cannot win even by luck."""
+
 _TOKEN = re.compile(r"[A-Za-z0-9_]+")
 _BOX = re.compile(r"\\boxed\{[^{}]{1,80}\}")
 _RANDOM_PER_SEED = 6
@@ -51,10 +54,10 @@ def trivial_actors(seed: int, shapes: Shapes) -> list[tuple[str, Actor]]:
     """The players to try on ``seed``, by name. Equal names on several seeds are one player."""
     others = {other: actions for other, actions in shapes.solutions.items() if other != seed}
     vocabulary = sorted({action for actions in others.values() for action in actions}) or [_wrap("1", shapes.setting)]
-    counts = Counter(action for actions in shapes.solutions.values() for action in actions)
+    counts = Counter(action for actions in others.values() for action in actions)
     actors: list[tuple[str, Actor]] = [
-        ("empty", lambda observation, past: ""),
-        ("echo", lambda observation, past: _wrap(observation, shapes.setting)),
+        (EMPTY, lambda observation, past: ""),
+        (ECHO, lambda observation, past: _wrap(observation, shapes.setting)),
     ]
     for rank, (action, _) in enumerate(counts.most_common(_CONSTANTS)):
         actors.append((f"constant {rank}", _constant(action)))

@@ -1,4 +1,4 @@
-"""Environments for the gate: one good game, and many that must not pass, each with the check that must find it."""
+"""Environments for the gate: two good games, and many that must not pass, each with the check that must find it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,37 @@ class DigEnv:
 
     def solution(self):
         return [f"\\boxed{{dig {place}}}" for place in self.chests]
+'''
+
+PROBE = r'''
+import random
+import re
+
+
+class LeakEnv:
+    """Find a leaking pipe by its pressure, then seal it: one right action at the end, but it must be found out."""
+
+    max_turns = 8
+
+    def reset(self, seed=None):
+        self.leak = random.Random(seed).randint(1, 20)
+        self.turn = 0
+        return "One of the pipes 1 to 20 leaks. Actions: \\boxed{measure N}, \\boxed{seal N}", {}
+
+    def step(self, action):
+        self.turn += 1
+        late = self.turn >= self.max_turns
+        match = re.search(r"boxed\{(measure|seal) (\d+)\}", action)
+        if not match:
+            return "Actions: \\boxed{measure N}, \\boxed{seal N}", 0.0, False, late, {}
+        if match.group(1) == "seal":
+            right = int(match.group(2)) == self.leak
+            return ("Sealed." if right else "Wrong pipe."), float(right), True, False, {}
+        low = int(match.group(2)) >= self.leak
+        return ("Pressure is low." if low else "Pressure is normal."), 0.0, False, late, {}
+
+    def solution(self):
+        return [f"\\boxed{{measure {self.leak}}}", f"\\boxed{{seal {self.leak}}}"]
 '''
 
 RENAMED = (

@@ -13,7 +13,7 @@ from spade_daemon.sandbox.sandbox import Sandbox
 from spade_daemon.settings import VetSettings
 from spade_daemon.vetting.gate import Verdict, vet
 from spade_daemon.vetting.hints import hint_leak
-from tests.vetting.environments import BAD, GOOD, RENAMED, Bad
+from tests.vetting.environments import BAD, GOOD, PROBE, RENAMED, Bad
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SEEDS = (101, 102, 103, 104, 105)
@@ -64,6 +64,11 @@ async def test_a_good_game_passes_and_each_check_is_timed(sandbox: Sandbox) -> N
     numbers = {check.name: check.numbers for check in verdict.checks}
     assert numbers["solvable"] == {"min_steps": 2.0, "max_steps": 2.0}
     assert {"empty", "echo", "random", "memorised", "constant 0", "copy box"} <= set(numbers["not_trivial"])
+
+
+async def test_a_game_of_finding_out_passes_though_one_action_wins_it(sandbox: Sandbox) -> None:
+    verdict = await judge(sandbox, PROBE)
+    assert verdict.accepted, verdict.checks[-1]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
