@@ -48,8 +48,8 @@ def decode(body: bytes) -> Event[Payload]:
     """
     try:
         raw: dict[str, Any] = orjson.loads(body)
-        type_, version = raw["type"], raw["version"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        type_, version = str(raw["type"]), int(raw["version"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableEvent(f"not an event: {error!r}; the log holds foreign or damaged data") from error
     payload = PAYLOADS.get(type_)
     if payload is None:

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from uuid import uuid4
 
 import structlog
 from faststream import AckPolicy
@@ -45,7 +46,7 @@ from spade_daemon.errors import SpadeError
 from spade_daemon.log import server, subjects
 from spade_daemon.log.log import Log
 from spade_daemon.log.projection import Projection
-from spade_daemon.log.stored import Stored
+from spade_daemon.log.stored import Stored, counts
 from spade_daemon.memory.embedder import Embedder
 from spade_daemon.memory.store import Memory
 from spade_daemon.policy.canary import canary_ids
@@ -157,7 +158,7 @@ async def _services(settings: Settings) -> AsyncIterator[tuple[Services, Stored[
         sandbox = await stack.enter_async_context(Sandbox(settings.sandbox, support=support_sources()))
         log.info("sandbox is ready", walls=sandbox.walls)
         model = await asyncio.to_thread(ensure_model, settings)
-        boot = os.environ.get("SPADE_BOOT", "manual")
+        boot = os.environ.get("SPADE_BOOT") or uuid4().hex
         started = await bus.take_epoch(boot, partial(_run_started, settings, boot))
         projection = Projection(bus)
         stack.push_async_callback(projection.stop)
@@ -228,6 +229,7 @@ async def _subscribe(services: Services, give_up: GiveUp) -> NatsBroker:
             react=partial(_react, reaction, services),
             bus=services.log,
             ready=services.projection.wait_for,
+            is_fact=partial(_is_fact, services),
             on_stale=give_up,
         )
         subscriber = broker.subscriber(
@@ -264,6 +266,10 @@ def _handler(delivery: Delivery) -> Callable[[NatsMessage], Awaitable[None]]:
         await delivery(message)
 
     return on_message
+
+
+def _is_fact(services: Services, stored: Stored) -> bool:
+    return counts(stored.event.epoch, stored.sequence, services.state.starts)
 
 
 async def _raw(message: NatsMessage) -> bytes:

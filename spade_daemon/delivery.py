@@ -45,6 +45,8 @@ class Delivery:
     bus: Log
     ready: Callable[[int], Awaitable[None]]
     """Waits until this process has folded the log up to a sequence."""
+    is_fact: Callable[[Stored[Any]], bool]
+    """Whether an event counts: what an older epoch wrote after a newer start is nobody's fact."""
     on_stale: Callable[[StaleEpochError], None]
     failures: Counter[int] = field(default_factory=Counter)
 
@@ -65,7 +67,8 @@ class Delivery:
         try:
             async with _heartbeat(message):
                 await self.ready(stored.sequence)
-                await self.react(stored)
+                if self.is_fact(stored):
+                    await self.react(stored)
         except asyncio.CancelledError:
             raise
         except StaleEpochError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import nats
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
@@ -10,6 +12,8 @@ from schemas.base import Record
 from spade_daemon.log import server
 from spade_daemon.log.state import State
 from spade_daemon.settings import Settings
+
+CONNECT_SECONDS = 2.0
 
 
 class LiveState(Record):
@@ -34,14 +38,10 @@ async def ask(settings: Settings, timeout: float = 10.0) -> LiveState | None:
     """The state of whichever daemon answers first; ``None`` when none runs."""
     user, password = server.credentials(settings)
     try:
-        connection = await nats.connect(
-            server.url(settings),
-            user=user,
-            password=password,
-            connect_timeout=2,
-            allow_reconnect=False,
-            error_cb=_ignore,
-        )
+        async with asyncio.timeout(CONNECT_SECONDS):  # the client's own patience with an absent server is two minutes
+            connection = await nats.connect(
+                server.url(settings), user=user, password=password, allow_reconnect=False, error_cb=_ignore
+            )
     except (TimeoutError, NatsError, OSError):
         return None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -27,7 +28,10 @@ Profile = Annotated[str | None, typer.Option("--profile", help="cpu, gpu or test
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.", envvar="SPADE_CONFIG")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="section.name=value; may be repeated.")]
 
-console = Console(highlight=False)
+PIPE_WIDTH = 200
+"""Columns of output that is not a terminal: lines are for grep there."""
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 errors = Console(stderr=True, highlight=False)
 
 QUICK = 3.0

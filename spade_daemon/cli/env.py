@@ -49,7 +49,7 @@ def list_(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("environment", "origin", "skill", "verdict", "plays", "win rate", "regret", "description"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for environment in found:
         table.add_row(
             environment.id,

@@ -49,7 +49,7 @@ def search(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("similarity", "environment", "origin", "skill", "win rate", "regret", "description"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for entry, similarity in found:
         table.add_row(
             f"{similarity:.3f}",

@@ -102,7 +102,7 @@ def panel(state: State, processes: list[ProcessLine], note: str = "") -> Rendera
 def _processes(processes: list[ProcessLine]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("process", "state", "pid", "up"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for process in processes:
         style = "green" if process.state == "RUNNING" else "yellow"
         up = f"{process.uptime:.0f} s" if process.uptime is not None else "-"

@@ -25,7 +25,6 @@ from spade_daemon.log.locks import holder, home_lock
 from spade_daemon.log.log import Log
 from spade_daemon.log.state import EMPTY, State
 from spade_daemon.log.stored import Stored
-from spade_daemon.policy.models import ensure_model
 from spade_daemon.processes import client
 from spade_daemon.resources import resource
 from spade_daemon.settings import Settings
@@ -51,6 +50,8 @@ def up(
         for finding in preflight(settings):
             if not finding.ok:
                 raise MissingPartError(f"{finding.part}: {finding.detail}; {finding.remedy}")
+        from spade_daemon.policy.models import ensure_model
+
         ensure_model(settings)
         boot = uuid4().hex
         supervisor = supervise.start(settings, boot)
