@@ -68,6 +68,8 @@ class Trainer:
             LogError: the log cannot be reached or read.
         """
         await asyncio.to_thread(remove_partial, self.settings)
+        if self._finished():
+            return
         await self._publish_leftover()
         if self._finished():
             return

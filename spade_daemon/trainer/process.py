@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import signal
 
 import structlog
@@ -57,8 +58,9 @@ async def run_trainer(settings: Settings) -> None:
 
 
 async def _raise_incident(bus: Log, error: CheckpointError) -> None:
-    """Make the trouble a fact, once: a trainer that is restarted again and again says the same each time."""
-    identity = hashlib.sha256(f"{bus.epoch} {error}".encode()).hexdigest()[:16]
+    """Make the trouble a fact, once: a trainer that is restarted again and again says the same with other figures."""
+    kind = re.sub(r"[0-9.]+", "", str(error))
+    identity = hashlib.sha256(f"{bus.epoch} {kind}".encode()).hexdigest()[:16]
     await bus.append(
         IncidentRaised(
             incident=identity,

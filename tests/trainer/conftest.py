@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.trainer.tiny import WORDS
 
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random tied Qwen3-shaped model directory, without a tokenizer."""
+    """A random tied Qwen3-shaped model directory with a tokenizer of single bytes."""
     from transformers import AutoModelForCausalLM, Qwen3Config
 
     torch.manual_seed(0)
@@ -32,5 +38,23 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     directory = tmp_path_factory.mktemp("base")
     AutoModelForCausalLM.from_config(config).save_pretrained(directory)
-    (directory / "tokenizer.json").write_text("{}", encoding="utf-8")
+    _tokenizer().save_pretrained(directory)
     return directory
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())[: WORDS - 3]
+    words = {word: at for at, word in enumerate(["<unk>", "<|im_end|>", "<|im_start|>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+    )
+    fast.chat_template = TEMPLATE
+    return fast

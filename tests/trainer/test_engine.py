@@ -158,6 +158,8 @@ def test_a_checkpoint_is_the_policy(tmp_path: Path, base: Path, method: tuple[st
         "generation_config.json",
         "model.safetensors",
         "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
     }
     before, after = load_file(base / "model.safetensors"), load_file(directory / "model.safetensors")
     assert {name: value.shape for name, value in before.items()} == {n: v.shape for n, v in after.items()}

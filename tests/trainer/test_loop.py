@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.events import CheckpointPublished
+from schemas.events import CheckpointPublished, IncidentRaised
 from schemas.records import Canary
 from spade_daemon.errors import CheckpointError, StaleEpochError
 from spade_daemon.log.log import Log
@@ -120,16 +120,35 @@ async def start_process(settings: Settings, base: Path, home: Path) -> asyncio.s
     )
 
 
-async def kill_at(process: asyncio.subprocess.Process, moment: bytes) -> bool:
-    """SIGKILL when a line of the log says ``moment``; whether it came to that."""
+async def start_serving(settings: Settings) -> asyncio.subprocess.Process:
+    """The trainer as the supervisor starts it."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "import asyncio; from spade_daemon.settings import Settings; from spade_daemon.trainer.process import *;"
+        f"asyncio.run(run_trainer(Settings.model_validate_json({settings.model_dump_json()!r})))",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "SPADE_BOOT": BOOT},
+    )
+
+
+async def seen(process: asyncio.subprocess.Process, moment: bytes) -> bool:
+    """Whether the process says ``moment`` before it ends."""
     assert process.stdout is not None
     async for line in process.stdout:
         if moment in line:
-            process.kill()
-            await process.wait()
             return True
-    await process.wait()
     return False
+
+
+async def kill_at(process: asyncio.subprocess.Process, moment: bytes) -> bool:
+    """SIGKILL when a line of the log says ``moment``; whether it came to that."""
+    said = await seen(process, moment)
+    if said:
+        process.kill()
+    await process.wait()
+    return said
 
 
 @pytest.mark.timeout(900)
@@ -213,3 +232,38 @@ async def test_a_newer_start_of_the_run_ends_it(tmp_path: Path, base: Path) -> N
         await begin(log, "boot-2")
         with pytest.raises(StaleEpochError):
             await running
+
+
+async def test_the_process_trains_then_waits_and_ends_on_sigterm(tmp_path: Path, base: Path) -> None:
+    async with prepared(tmp_path, base, 1, max_checkpoints=1) as (settings, log):
+        process = await start_serving(settings)
+        assert await seen(process, b"training is complete")
+        process.terminate()
+        await process.communicate()
+        assert process.returncode == 0
+        (event,) = await published(log)
+        assert event.canary is not None
+        assert len((await log.blobs.get_record(Canary, event.canary)).ids) > 32
+
+
+async def test_sigterm_abandons_a_batch(tmp_path: Path, base: Path) -> None:
+    async with prepared(tmp_path, base, 1) as (settings, log):
+        process = await start_serving(settings)
+        assert await seen(process, b"batch begins")
+        process.terminate()
+        await process.communicate()
+        assert process.returncode == 0
+        assert len(await published(log)) <= 1
+
+
+async def test_trouble_with_a_checkpoint_is_an_incident_told_once(tmp_path: Path, base: Path) -> None:
+    async with prepared(tmp_path, base, 1, max_checkpoints=1, min_free_gb=1e9) as (settings, log):
+        for _ in range(2):
+            process = await start_serving(settings)
+            _, errors = await process.communicate()
+            assert process.returncode == 1
+            assert b"CheckpointError" in errors
+        found = [stored.event.data async for stored in log.read()]
+        (incident,) = [data for data in found if isinstance(data, IncidentRaised)]
+        assert "trainer.min_free_gb" in incident.message
+        assert incident.source == "trainer"
