@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import comb
 
 from schemas.words import Setting
 from spade_daemon.sandbox.replies import Loaded
@@ -16,6 +17,9 @@ from spade_daemon.settings import VetSettings
 from spade_daemon.vetting.copies import nearest_copy
 from spade_daemon.vetting.policies import ECHO, EMPTY
 from spade_daemon.vetting.traces import Trace, clip, first_difference
+
+SIGNIFICANCE = 0.05
+"""A trivial player must exceed its limit so clearly that luck would do it in fewer cases than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +187,31 @@ def not_trivial(played: Mapping[str, Sequence[Trace]], settings: VetSettings) ->
                 return Finding(f"player {name}: {wrong}", numbers)
             if name in (EMPTY, ECHO) and trace.return_() > 0 and len(trace.exchanges) < settings.min_steps:
                 return Finding(f"seed {trace.seed}: player {name} is paid after {len(trace.exchanges)} step", numbers)
-        numbers[name] = sum(max(0.0, trace.return_()) for trace in traces) / len(traces)
-    worst = max(numbers, key=lambda name: numbers[name])
-    if numbers[worst] > settings.max_trivial_rate:
+        numbers[name] = _mean(traces)
+    limit = settings.max_trivial_rate
+    clear = [name for name, traces in played.items() if _chance(traces, limit) < SIGNIFICANCE]
+    advice = f"more than {limit:g}: make blind play lose and print no answers"
+    if clear:
+        worst = max(clear, key=lambda name: numbers[name])
         return Finding(
-            f"a player without understanding ({worst}) earns {numbers[worst]:.2f} on average, more than "
-            f"{settings.max_trivial_rate:g}: make blind play lose and print no answers",
-            numbers,
+            f"a player without understanding ({worst}) earns {numbers[worst]:.2f} on average, {advice}", numbers
+        )
+    if min(numbers.values()) > limit:
+        return Finding(
+            f"every player without understanding earns {min(numbers.values()):.2f} or more, {advice}", numbers
         )
     return Finding(numbers=numbers)
+
+
+def _mean(traces: Sequence[Trace]) -> float:
+    return sum(max(0.0, trace.return_()) for trace in traces) / len(traces)
+
+
+def _chance(traces: Sequence[Trace], rate: float) -> float:
+    """How likely so many wins are for a player whose true rate is ``rate``: a few games prove nothing by luck."""
+    games = len(traces)
+    wins = int(sum(max(0.0, trace.return_()) for trace in traces))
+    return sum(comb(games, k) * rate**k * (1 - rate) ** (games - k) for k in range(wins, games + 1))
 
 
 def not_copy(source: str, known: Mapping[str, str], settings: VetSettings) -> Finding:

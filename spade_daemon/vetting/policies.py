@@ -24,7 +24,7 @@ EMPTY, ECHO = "empty", "echo"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_]+")
 _BOX = re.compile(r"\\boxed\{[^{}]{1,80}\}")
-_RANDOM_PER_SEED = 6
+_RANDOM_PER_SEED = 12
 _MEMORISED_PER_SEED = 4
 _CONSTANTS = 2
 _TEMPLATES = 2
