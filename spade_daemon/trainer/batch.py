@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from schemas.records import SampleRef
 from spade_daemon.log.state import Outcome, State
 from spade_daemon.method.advantages import agent_advantages, designer_advantages
+from spade_daemon.method.rewards import invalid_design_reward
 from spade_daemon.settings import Settings
 
 
@@ -153,7 +154,9 @@ def _priced(outcome: Outcome, sample: SampleRef, settings: Settings) -> _Priced 
     if outcome.invalid is not None:
         if not settings.designer.train_invalid:
             return "invalid"
-        return _Priced(outcome, sample, settings.designer.invalid_reward)
+        designer = settings.designer
+        price = invalid_design_reward(designer.invalid_reward, designer.invalid_credit, outcome.progress)
+        return _Priced(outcome, sample, price)
     if outcome.reward is None:
         return "design_no_signal"
     return _Priced(outcome, sample, outcome.reward)

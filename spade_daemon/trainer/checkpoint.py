@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from safetensors import SafetensorError
 
 from schemas.records import Canary, CheckpointManifest
 from spade_daemon.errors import CheckpointError
@@ -56,8 +57,17 @@ def write_checkpoint(engine: Engine, base: Path, making: Making, settings: Setti
     """Write the weights, the files beside them and the trainer's state, then rename them into place.
 
     Raises:
-        CheckpointError: too little disk, or a weight that is not finite.
+        CheckpointError: too little disk, a disk that fails, or a weight that is not finite.
     """
+    try:
+        return _write(engine, base, making, settings)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"checkpoint {making.version} cannot be written ({error}): see to the disk, then restart the trainer"
+        ) from error
+
+
+def _write(engine: Engine, base: Path, making: Making, settings: Settings) -> Path:
     final = checkpoint_directory(settings.run_home(), making.version)
     final.parent.mkdir(parents=True, exist_ok=True)
     work = final.with_name(f".tmp-{final.name}")

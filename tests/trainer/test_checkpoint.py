@@ -10,12 +10,13 @@ import torch
 from immutables import Map
 from safetensors.torch import load_file
 
-from spade_daemon.errors import CheckpointError
+from spade_daemon.errors import CheckpointError, ConfigError
 from spade_daemon.log.state import EMPTY
 from spade_daemon.policy.checkpoint import checkpoint_directory
 from spade_daemon.settings import Settings, load
 from spade_daemon.trainer.checkpoint import read_leftover, remove_old, remove_partial
 from spade_daemon.trainer.files import require_space, write_tensors
+from spade_daemon.trainer.process import run_trainer
 
 
 def configured(home: Path, **trainer: int) -> Settings:
@@ -84,3 +85,8 @@ def test_an_incomplete_leftover_is_removed(tmp_path: Path) -> None:
     assert read_leftover(settings, (1, 1, 10)) is None
     assert not directory.exists()
     assert read_leftover(settings, (1, 1, 10)) is None
+
+
+async def test_several_processes_are_refused_rather_than_run_apart(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.processes"):
+        await run_trainer(configured(tmp_path, processes=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from safetensors.torch import load_file, save_file
 from schemas.events import CheckpointPublished
 from schemas.records import Canary
 from schemas.words import Role
-from spade_daemon.errors import CheckpointError
+from spade_daemon.errors import CheckpointError, ConfigError
 from spade_daemon.policy.checkpoint import checkpoint_directory, manifest_digest, open_checkpoint
 from spade_daemon.settings import Settings
 from spade_daemon.trainer.canary import canary_of
 from spade_daemon.trainer.checkpoint import Making, read_leftover, write_checkpoint
 from spade_daemon.trainer.engine import BatchAbandoned, Engine, make_engine, optimizer_steps, train_batch
 from spade_daemon.trainer.losses import role_loss
-from spade_daemon.trainer.model import load_policy, published_tensors
+from spade_daemon.trainer.model import check_tensors, load_policy, published_tensors
 from spade_daemon.trainer.packing import collate
 from spade_daemon.trainer.resume import resume
 from spade_daemon.trainer.samples import TrainingSample, token_counts
@@ -245,6 +246,16 @@ def test_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, base:
     assert list((settings.run_home() / "checkpoints").iterdir()) == []
 
 
+def test_a_disk_that_fails_is_told_in_one_line(tmp_path: Path, base: Path) -> None:
+    settings = settings_for(tmp_path, base)
+    engine = make_engine(load_policy(base, settings), settings)
+    train_batch(engine, batch(), 1)
+    settings.run_home().mkdir(parents=True)
+    (settings.run_home() / "checkpoints").write_text("in the way", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="see to the disk"):
+        publish(engine, base, settings, 1)
+
+
 def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -297,3 +308,19 @@ def test_a_leftover_is_taken_only_for_the_same_batch(tmp_path: Path, base: Path)
     save_file({"x": torch.zeros(1)}, directory / "model.safetensors")
     assert read_leftover(settings, (1, 1, 10)) is None
     assert not directory.exists()
+
+
+def test_a_model_that_changes_its_logits_is_refused(tmp_path: Path, base: Path) -> None:
+    """The trainer computes ``head(hidden)``: with soft-capped or scaled logits its ratios would be wrong."""
+    shutil.copytree(base, tmp_path / "scaled")
+    file = tmp_path / "scaled" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"logits_scaling": 8.0}), encoding="utf-8")
+    with pytest.raises(ConfigError, match="logits_scaling"):
+        load_policy(tmp_path / "scaled", settings_for(tmp_path, base))
+
+
+@pytest.mark.parametrize("shapes", [{"model.embed_tokens.weight": (3, 4)}, {"model.layers.9.mlp.up_proj.weight": (1,)}])
+def test_a_model_with_other_tensors_is_refused(tmp_path: Path, base: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    policy = load_policy(base, settings_for(tmp_path, base))
+    with pytest.raises(CheckpointError, match="another form"):
+        check_tensors(policy.model, shapes, base)
