@@ -27,11 +27,13 @@ async def remember_missing(services: Services) -> None:
     changed = [
         environment
         for environment in state.environments.values()
-        if environment.accepted and max(environment.born, environment.last_played) > since
+        if environment.accepted
+        and environment.code is not None
+        and max(environment.born, environment.last_played) > since
     ]
-    for environment in sorted(changed, key=lambda item: item.born):
-        await remember(services, environment.id)
-    if changed:
+    entries = [await entry_of(services, item) for item in sorted(changed, key=lambda item: item.born)]
+    if entries:
+        await services.memory.upsert(entries, sequence=state.sequence)
         log.info("memory is up to date", environments=len(changed), sequence=state.sequence)
 
 

@@ -97,6 +97,22 @@ class DesignFailure(StrEnum):
     TOO_LARGE = "too_large"
 
 
+class GateCheck(StrEnum):
+    """The checks of the gate, in order, from cheap to dear (method 3)."""
+
+    SIZE = "size"
+    LOADS = "loads"
+    RUNS = "runs"
+    SEEDED = "seeded"
+    DETERMINISTIC = "deterministic"
+    INTERACTIVE = "interactive"
+    SOLVABLE = "solvable"
+    NOT_TRIVIAL = "not_trivial"
+    NOT_COPY = "not_copy"
+    NOVEL = "novel"
+    HINT = "hint"
+
+
 class RetireReason(StrEnum):
     """Why an environment left play."""
 

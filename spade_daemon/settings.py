@@ -117,6 +117,9 @@ class DesignerSettings(Section):
     negatives: int = Field(1, ge=0)
     reward: Literal["regret", "blend", "solve_rate"] = "blend"
     invalid_reward: float = -0.5
+    invalid_credit: Share = 0.0
+    """Share of the way from ``invalid_reward`` to 0 that a refused design earns for the checks it passed: a designer
+    that hardly ever succeeds still learns what runs better than what."""
     train: bool = True
     train_invalid: bool = True
 

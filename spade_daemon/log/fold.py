@@ -31,7 +31,7 @@ from schemas.events import (
     SwapFailed,
     WeightsSwapped,
 )
-from schemas.words import Arm, Origin
+from schemas.words import Arm, GateCheck, Origin
 from spade_daemon.log.state import (
     EMPTY,
     RECENT,
@@ -106,6 +106,10 @@ def _environment_replayed(state: State, data: EnvironmentReplayed) -> State | No
     if environment is None:
         return None
     number = data.plan.round
+    if number in environment.rounds and environment.rounds[number].turn != data.turn:
+        # Another slot plays this round already: this one is free again, and its handler takes another turn.
+        free = Slot(data.turn, Phase.FREE, data.environment, number, state.sequence)
+        return replace(state, slots=state.slots.set(data.turn.slot, free))
     round_ = Round(plan=data.plan, turn=data.turn, began=state.sequence)
     state = _with_environment(state, replace(environment, rounds=environment.rounds.set(number, round_)))
     slot = Slot(data.turn, Phase.PLAYING, data.environment, number, state.sequence)
@@ -146,7 +150,8 @@ def _environment_validated(state: State, data: EnvironmentValidated) -> State | 
         embedding=data.embedding,
     )
     if not data.accepted or data.plan is None:
-        return _design_failed(_with_environment(state, verdict), verdict, data.reason or "rejected")
+        progress = sum(check.passed for check in data.checks) / len(GateCheck)
+        return _design_failed(_with_environment(state, verdict), verdict, data.reason or "rejected", min(1.0, progress))
     round_ = Round(plan=data.plan, turn=data.turn, began=state.sequence)
     state = _with_environment(state, replace(verdict, rounds=verdict.rounds.set(0, round_)))
     state = _with_skill(state, verdict.skill, accepted=1)
@@ -198,6 +203,8 @@ def _regret_computed(state: State, data: RegretComputed) -> State | None:
         plain=tuple(_plain_episodes(round_)) if data.void is None else (),
     )
     state = _with_environment(state, environment)
+    if outcome.design is None and not outcome.agent_signal:
+        return replace(state, silent_rounds=state.silent_rounds + 1)
     return replace(state, outcomes=(*state.outcomes, outcome))
 
 
@@ -285,7 +292,7 @@ def _with_skill(state: State, skill: str, **more: float) -> State:
     return replace(state, skills=state.skills.set(skill, new))
 
 
-def _design_failed(state: State, environment: Environment, reason: str) -> State:
+def _design_failed(state: State, environment: Environment, reason: str, progress: float = 0.0) -> State:
     """Count a rejected or unparsable design and hand its tokens to the trainer as an invalid outcome."""
     outcome = Outcome(
         sequence=state.sequence,
@@ -296,6 +303,7 @@ def _design_failed(state: State, environment: Environment, reason: str) -> State
         reward=None,
         invalid=str(reason),
         agent_signal=False,
+        progress=progress,
     )
     return replace(
         state,

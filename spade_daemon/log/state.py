@@ -110,6 +110,8 @@ class Outcome:
     invalid: str | None
     """Reason of an invalid design."""
     agent_signal: bool
+    progress: float = 0.0
+    """Share of the gate's checks that an invalid design passed before it failed; 0 when it holds no environment."""
     plain: tuple[EpisodeCompleted, ...] = ()
     """Plain episodes of the round in play order, when it is not void."""
 
@@ -165,6 +167,8 @@ class State:
     rejections: Map[str, int] = field(default_factory=Map)
     retirements: Map[str, int] = field(default_factory=Map)
     faults: Map[str, int] = field(default_factory=Map)
+    silent_rounds: int = 0
+    """Rounds that teach nobody: equal returns, or void, and no design that waits for them."""
     recent_designs: tuple[bool, ...] = ()
     incidents: tuple[Incident, ...] = ()
     trained_groups: int = 0

@@ -66,6 +66,17 @@ def reward_components(round_: Regret) -> RewardComponents | None:
     )
 
 
+def invalid_design_reward(invalid_reward: float, credit: float, progress: float) -> float:
+    """What a design earns that the gate refused: ``invalid_reward``, nearer to 0 the more checks it passed.
+
+    Args:
+        invalid_reward: what a reply without any environment earns.
+        credit: share of the way to 0 that a design earns which passed everything but the last check, in [0, 1].
+        progress: share of the checks that it passed, in [0, 1].
+    """
+    return invalid_reward * (1.0 - credit * progress)
+
+
 def designer_reward(name: RewardName, round_: Regret, invalid_reward: float) -> float | None:
     """What the design of a round earns.
 

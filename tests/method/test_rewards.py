@@ -11,6 +11,7 @@ from spade_daemon.method.regret import Play, Regret, paired_regret
 from spade_daemon.method.rewards import (
     RewardName,
     designer_reward,
+    invalid_design_reward,
     plateau,
     reward_components,
     variance_bonus,
@@ -110,3 +111,10 @@ def test_a_valid_design_is_never_below_zero_and_so_never_below_an_invalid_one(
     reward = designer_reward(name, a_round(win_rate, regret), -0.5)
     assert reward is not None
     assert 0 <= reward <= 2
+
+
+def test_a_refused_design_earns_more_the_further_it_came() -> None:
+    assert invalid_design_reward(-0.5, 0.0, 0.9) == -0.5
+    assert invalid_design_reward(-0.5, 0.5, 0.0) == -0.5
+    assert invalid_design_reward(-0.5, 0.5, 0.4) == pytest.approx(-0.4)
+    assert invalid_design_reward(-0.5, 1.0, 1.0) == 0.0

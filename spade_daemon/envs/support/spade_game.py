@@ -6,19 +6,24 @@ code runs, and so are the modules in ``__all__``: a game that forgets to import 
 A subclass says what the instance is, what each command does, and when the game is won::
 
     class LeakEnv(GameEnv):
-        \"\"\"Find the leaking pipe by its pressure, then seal it.\"\"\"
+        \"\"\"Find the leaking pipe by its pressure, close the valve, then seal the pipe.\"\"\"
 
-        goal = "One of the pipes 1 to 9 leaks. Find it and seal it."
+        goal = "One of the pipes 1 to 9 leaks. Close the valve, then seal the leaking pipe."
 
         def setup(self, rng):
-            self.leak, self.sealed = rng.randint(1, 9), None
+            self.leak, self.closed, self.sealed = rng.randint(1, 9), False, None
 
         def do_measure(self, pipe):
-            return "low" if int(pipe) >= self.leak else "normal"
+            return "low" if pipe >= self.leak else "normal"
+
+        def do_close(self):
+            self.closed = True
+            return "The valve is closed."
 
         def do_seal(self, pipe):
-            self.sealed = int(pipe)
-            return f"Pipe {pipe} is sealed."
+            if self.closed:
+                self.sealed = pipe
+            return f"Pipe {pipe} is sealed." if self.closed else "Water sprays out."
 
         def won(self):
             return self.sealed == self.leak
@@ -26,8 +31,8 @@ A subclass says what the instance is, what each command does, and when the game 
         def lost(self):
             return self.sealed not in (None, self.leak)
 
-        def solution(self):
-            return [f"measure {self.leak}", f"seal {self.leak}"]
+It need not say how to win: :meth:`GameEnv.solution` finds the shortest way by search, so a game that cannot be won is
+found out as well. A subclass whose games are too long for the search writes its own.
 """
 
 from __future__ import annotations
@@ -67,12 +72,16 @@ __all__ = [
 
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _PREFIX = "do_"
+MAX_DEPTH, MAX_STATES, MAX_ARGUMENTS, MAX_WORDS = 8, 4000, 400, 24
+"""Limits of the search for a way to win: commands in a row, states, arguments of one command, words to try."""
 NONSENSE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError)
 """What a command raises on arguments that mean nothing: the player is told, the game goes on."""
 
 
 class GameEnv:
     """Base of text games: each ``do_<verb>`` method is a command, its parameters are the command's words.
+
+    An argument that is a whole number arrives as ``int``, any other as text.
 
     Reward 1.0 comes once, with termination, when :meth:`won` is true after a command; a lost game ends with 0.0.
     """
@@ -99,8 +108,59 @@ class GameEnv:
         return ""
 
     def solution(self) -> list[str]:
-        """Commands (``"seal 4"``) that win the current instance. Subclasses write this."""
-        raise NotImplementedError("write solution(self)")
+        """Commands (``"seal 4"``) that win the current instance: the shortest, found by trying all, breadth first.
+
+        Raises:
+            ValueError: none was found within the limits of the search.
+        """
+        commands = self._all_commands()
+        frontier: list[tuple[Any, tuple[str, ...]]] = [(self, ())]
+        seen = {self._fingerprint()}
+        for _ in range(MAX_DEPTH):
+            following: list[tuple[Any, tuple[str, ...]]] = []
+            for state, path in frontier:
+                for command in commands:
+                    if len(seen) > MAX_STATES:
+                        raise ValueError("no way to win was found: the game is too large to try everything")
+                    after = copy.deepcopy(state)
+                    after._obey(command)
+                    if after.won():
+                        return [*path, command]
+                    mark = after._fingerprint()
+                    if mark not in seen and not after.lost():
+                        seen.add(mark)
+                        following.append((after, (*path, command)))
+            frontier = following
+        raise ValueError("no way to win was found: the game cannot be won, or only by a long way")
+
+    def _fingerprint(self) -> str:
+        """The whole state as text: two ways into one state are searched on once."""
+        return repr(sorted((name, repr(value)) for name, value in vars(self).items()))
+
+    def _all_commands(self) -> list[str]:
+        """Every command with every argument that the instance's own values suggest."""
+        words = self._vocabulary()
+        commands = []
+        for name in sorted(dir(self)):
+            if name.startswith(_PREFIX):
+                count = len(inspect.signature(getattr(self, name)).parameters)
+                choices = itertools.islice(itertools.product(words, repeat=count), MAX_ARGUMENTS)
+                commands += [" ".join((name.removeprefix(_PREFIX), *arguments)) for arguments in choices]
+        return commands
+
+    def _vocabulary(self) -> list[str]:
+        """Words and small numbers that stand in the instance's attributes."""
+        words: dict[str, None] = {}
+        pending = [value for name, value in sorted(vars(self).items()) if name != "turn"]
+        while pending and len(words) < MAX_WORDS:
+            value = pending.pop(0)
+            if isinstance(value, dict):
+                pending += [*value, *value.values()]
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                pending += sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
+            elif isinstance(value, (str, int)) and not isinstance(value, bool) and len(str(value).split()) == 1:
+                words[str(value)] = None
+        return list(words)
 
     def commands(self) -> str:
         r"""The legal commands, as the player reads them: ``\boxed{seal PIPE}``."""
@@ -138,7 +198,7 @@ class GameEnv:
             return "That is not a command."
         try:
             inspect.signature(method).bind(*arguments)
-            return str(method(*arguments))
+            return str(method(*(int(word) if word.lstrip("-").isdecimal() else word for word in arguments)))
         except NONSENSE:
             return "That is not possible."
 
