@@ -134,28 +134,31 @@ async def test_swapped_weights_are_the_checkpoint(
         assert [span.version for span in reply.spans] == [target.version]
 
 
-async def flying_over_a_swap(
-    server: Server, swapper: Swapper, old: Target, new: Target, delay: float
-) -> list[Completion]:
-    """Three long replies that were begun ``delay`` seconds before a swap from ``old`` to ``new``."""
-    ask = {"max_tokens": 1500, "temperature": 1.0, "stop_ids": (), "salt": version_name(old.version)}
-    flying = [asyncio.ensure_future(server.generate(PROMPT, seed=seed, **ask)) for seed in range(3)]
-    await asyncio.sleep(delay)
-    await swapper.swap(server, new, old)
-    return await asyncio.gather(*flying)
+async def ask_until(server: Server, done: asyncio.Event, seed: int) -> list[Completion]:
+    """One long reply after the other, so that a swap always finds one in flight."""
+    replies: list[Completion] = []
+    while not done.is_set():
+        replies.append(
+            await server.generate(
+                PROMPT, max_tokens=1000, temperature=1.0, stop_ids=(), salt="v000000", seed=seed + 10 * len(replies)
+            )
+        )
+    return replies
 
 
 async def test_a_swap_in_flight_loses_nothing_and_splits_at_one_token(
     server: Server, swapper: Swapper, base: Target, checkpoints: list[Target]
 ):
-    one = checkpoints[0]
-    for delay in (1.0, 0.3, 3.0, 0.1, 10.0):  # until the swap really falls into the replies
-        replies = await flying_over_a_swap(server, swapper, base, one, delay)
-        if all(len(reply.spans) == 2 for reply in replies):
-            break
-        await swapper.swap(server, base, one)
-    for reply in replies:
-        assert len(reply.ids) == 1500
+    one, done = checkpoints[0], asyncio.Event()
+    asking = [asyncio.ensure_future(ask_until(server, done, seed)) for seed in range(3)]
+    await asyncio.sleep(0.5)
+    await swapper.swap(server, one, base)
+    done.set()
+    replies = [reply for each in await asyncio.gather(*asking) for reply in each]
+    assert all(len(reply.ids) == 1000 for reply in replies)
+    crossing = [reply for reply in replies if len(reply.spans) > 1]
+    assert crossing
+    for reply in crossing:
         assert [span.version for span in reply.spans] == [0, 1]
         border = reply.spans[0].end
         old = logprobs(base.path, PROMPT + reply.ids)[len(PROMPT) - 1 :]
