@@ -16,6 +16,7 @@ from spade_daemon.errors import CheckpointError
 from spade_daemon.settings import Settings, TrainerSettings
 from spade_daemon.trainer import deepspeed_setup
 from spade_daemon.trainer.losses import RoleSums, role_loss
+from spade_daemon.trainer.memory import trim
 from spade_daemon.trainer.model import TrainedPolicy
 from spade_daemon.trainer.packing import MicroBatch, collate, pack
 from spade_daemon.trainer.samples import TrainingSample, token_counts
@@ -106,6 +107,9 @@ def train_batch(
         if not math.isfinite(float(loss.detach())):
             raise CheckpointError(f"loss of batch {version} is not finite: lower trainer.learning_rate or start anew")
         engine.deepspeed.backward(loss)
+        del loss
+        if engine.device.type == "cpu":
+            trim()
         log.info("micro-batch trained", policy=version, number=number + 1, of=len(packed), tokens=micro.ids.numel())
     if cancelled():
         raise BatchAbandoned

@@ -13,8 +13,13 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    trim()
+
+
+def trim() -> None:
+    """Let the C library return freed pages: what one micro-batch left in pieces, the next one's peak stands upon."""
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        malloc_trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):  # Not glibc: its allocator decides for itself.
         return
-    trim(0)
+    malloc_trim(0)
