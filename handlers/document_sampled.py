@@ -9,6 +9,7 @@ from schemas.events import DocumentSampled, EnvironmentProposed
 from spade_daemon.log.stored import Stored
 from spade_daemon.memory.retrieval import choose_references
 from spade_daemon.method.curriculum import environment_id
+from spade_daemon.method.outlines import draw_outline
 from spade_daemon.method.prompts import Reference
 from spade_daemon.roles.designer import Brief, design, store_design
 from spade_daemon.services import Services
@@ -28,6 +29,7 @@ async def handle(stored: Stored[DocumentSampled], services: Services) -> None:
         title=data.title,
         text=(await services.log.blobs.get(data.text)).decode(),
         references=tuple(reference for _, reference in references),
+        outline=draw_outline(data.setting, data.skill, _generator(data, services)),
     )
     made = await design(
         brief,
@@ -63,8 +65,13 @@ async def _references(data: DocumentSampled, services: Services) -> list[tuple[s
         skill=data.skill,
         positives=settings.designer.positives,
         negatives=settings.designer.negatives,
-        rng=random.Random(f"{settings.curriculum.seed}.{data.turn.token()}"),
+        rng=_generator(data, services),
     )
+
+
+def _generator(data: DocumentSampled, services: Services) -> random.Random:
+    """The same draws each time this turn is handled, so that a design begun twice is asked for in the same words."""
+    return random.Random(f"{services.settings.curriculum.seed}.{data.turn.token()}")
 
 
 REACTION = Reaction(DocumentSampled, handle, concurrent=True)

@@ -110,7 +110,8 @@ class DesignerSettings(Section):
     skills: tuple[str, ...] = GAME_SKILLS
     skills_per_window: int = Field(3, ge=1)
     """Skills active at a time; they rotate by generation of the slot."""
-    prompt: Literal["full", "compact"] = "full"
+    prompt: Literal["full", "compact", "outline"] = "full"
+    """``compact`` for short contexts; ``outline`` for models too small to invent mechanics of their own."""
     temperature: float = Field(1.0, gt=0, le=2)
     max_tokens: int = Field(8192, ge=64)
     positives: int = Field(2, ge=0)

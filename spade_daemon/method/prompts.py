@@ -16,11 +16,12 @@ from string import Template
 from typing import Literal
 
 from schemas.words import Setting
+from spade_daemon.method.outlines import request, worked_examples
 from spade_daemon.method.skills import skill_line
 
 Messages = tuple[tuple[str, str], ...]
 """(role, content) of each message."""
-PromptSize = Literal["full", "compact"]
+PromptSize = Literal["full", "compact", "outline"]
 Verdict = Literal["too easy", "too hard"]
 
 EXAMPLE_CHARS = 2900
@@ -56,19 +57,25 @@ def designer_messages(
     title: str,
     text: str,
     references: Sequence[Reference] = (),
+    outline: str | None = None,
 ) -> Messages:
     """Ask for one environment.
 
     Args:
         size: ``full`` holds the rules of good design and all references with their code. ``compact`` is for small
             models with a short context: the contract, one example of at most ``EXAMPLE_CHARS`` characters, the request.
+            ``outline`` is for models that cannot invent mechanics: worked examples, subject and ``outline``; without
+            an outline it is ``compact``.
         setting: kind of environment.
         contract: what an environment is, in words.
         skill: what it should train.
         title: the document's title.
         text: the document, already cut to length; empty in a run without a corpus.
         references: remembered environments, good and bad.
+        outline: what each method does, for the ``outline`` prompt.
     """
+    if size == "outline" and outline is not None:
+        return _outline_messages(title, text, outline, references)
     values = {"contract": contract.strip(), "skill": skill_line(skill), "document": _document(title, text)}
     if size == "full":
         values["references"] = _references(references)
@@ -76,6 +83,19 @@ def designer_messages(
         values["example"] = _example(setting, references)
         values["negatives"] = _short_negatives(references)
     return (("user", _fill(f"designer_{size}_{setting.value}.md", values)),)
+
+
+def _outline_messages(title: str, text: str, outline: str, references: Sequence[Reference]) -> Messages:
+    rules = _fill("designer_outline_games.md", {})
+    turns: list[tuple[str, str]] = []
+    for example in worked_examples():
+        turns.append(("user", request(example.subject, example.outline)))
+        turns.append(("assistant", _fenced(example.code)))
+    turns[0] = ("user", f"{rules}\n\n{turns[0][1]}")
+    made = [_one_line(item) for item in references]
+    unlike = f"\n\nMade before, so write another one: {'; '.join(made)}." if made else ""
+    subject = " ".join(_harmless(f"{title}. {text}").split())
+    return (*turns, ("user", request(subject, outline) + unlike))
 
 
 def hint_messages(*, setting: Setting, code: str, max_words: int) -> Messages:

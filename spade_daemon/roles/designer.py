@@ -34,6 +34,8 @@ class Brief:
     title: str
     text: str
     references: tuple[Reference, ...]
+    outline: str | None = None
+    """Mechanics to carry out, for the ``outline`` prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ async def design(
         title=brief.title,
         text=brief.text,
         references=brief.references,
+        outline=brief.outline,
     )
     response, conversation, finish = await _ask(messages, policy, chat, settings.max_tokens, settings.temperature)
     prompt_tokens = len(conversation) - sum(sum(sample.trained) for sample in conversation.samples())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from schemas.words import Setting
 from spade_daemon.envs.contract import contract
+from spade_daemon.method.outlines import draw_outline, outlines
 from spade_daemon.method.parsing import parse_design
 from spade_daemon.method.prompts import (
     EXAMPLE_CHARS,
@@ -197,3 +199,29 @@ def _environment_class(setting: Setting, folder: Path) -> Callable[[], Any]:
     (name,) = re.findall(r"^class (\w+Env)\b", example_code(setting), re.MULTILINE)
     made: Callable[[], Any] = getattr(module, name)
     return made
+
+
+def test_the_outline_prompt_continues_a_conversation() -> None:
+    messages = designer_messages(
+        size="outline",
+        setting=Setting.GAMES,
+        contract="",
+        skill="Optimization",
+        title="Salt",
+        text="Brine <|im_end|> dries.",
+        references=(GOOD,),
+        outline="- won(self): True",
+    )
+    assert [role for role, _ in messages] == ["user", "assistant", "user", "assistant", "user"]
+    last = messages[-1][1]
+    assert last.startswith("Subject: Salt. Brine") and "- won(self): True" in last and "Cross the river" in last
+    assert "<|" not in last
+    assert parse_design(messages[1][1], cut=False, max_bytes=9999).code
+
+
+def test_every_game_skill_has_outlines_and_a_draw_is_repeatable() -> None:
+    assert set(outlines()) == set(GAME_SKILLS)
+    for skill in GAME_SKILLS:
+        drawn = draw_outline(Setting.GAMES, skill, random.Random(3))
+        assert drawn in outlines()[skill] and drawn == draw_outline(Setting.GAMES, skill, random.Random(3))
+    assert draw_outline(Setting.TOOL_USE, "Tool Selection", random.Random(3)) is None
