@@ -1,8 +1,9 @@
 # Everything a person or CI does with this checkout. `make` alone lists the targets.
-#   PYTHON  the Python that makes .venv (3.11 or 3.12)     EXTRA  cpu (default) or gpu     ARGS  passed on to spade or pytest
+#   PYTHON  the Python that makes .venv (3.11 or 3.12)     PROFILE  cpu (default) or gpu     ARGS  passed on to spade up or pytest
 
 PYTHON ?= python3
-EXTRA ?= cpu
+PROFILE ?= cpu
+EXTRA ?= $(if $(filter gpu,$(PROFILE)),gpu,cpu)
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,8 +20,8 @@ help: ## List the targets
 setup: ## Make .venv from the locked requirements (quick when nothing changed)
 	@$(PYTHON) ops/setup.py --quiet --extra $(EXTRA)
 
-run: setup ## Set up, then run everything on this machine until Ctrl-C; ARGS="--profile gpu"
-	@exec $(BIN)/spade up $(ARGS)
+run: setup ## Set up, then run everything on this machine until Ctrl-C; PROFILE=gpu
+	@exec $(BIN)/spade --profile $(PROFILE) up $(ARGS)
 
 test: setup ## Set up, then all tests: the fast ones first, then those that start servers
 	@exec env OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m pytest -p plugin_order $(ARGS)

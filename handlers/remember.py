@@ -23,6 +23,9 @@ async def remember(services: Services, environment_id: str) -> None:
 
 async def remember_missing(services: Services) -> None:
     """Write everything that changed after the sequence up to which the memory says it is current."""
+    if services.memory.sequence > services.state.sequence:
+        log.warning("memory is ahead of the log and is rebuilt", memory=services.memory.sequence)
+        await services.memory.drop()
     state, since = services.state, services.memory.sequence
     changed = [
         environment

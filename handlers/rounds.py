@@ -19,6 +19,8 @@ log = structlog.get_logger()
 
 def round_is_decided(round_: Round) -> bool:
     """Whether nothing more can change the round: all is played, or the environment itself has failed."""
+    if round_.regret is not None:
+        return True
     broken = any(episode.fault is Fault.ENVIRONMENT for episode in round_.episodes.values())
     return broken or not round_.missing()
 

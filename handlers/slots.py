@@ -27,8 +27,11 @@ log = structlog.get_logger()
 def gate_is_open(state: State, settings: Settings) -> bool:
     """Whether more may be made: not while the trainer has as many batches waiting as the policy lag allows.
 
-    What is made beyond that would be too old to train by the time its turn comes.
+    What is made beyond that would be too old to train by the time its turn comes. A run that trains no more plays on.
     """
+    last = settings.trainer.max_checkpoints
+    if last is not None and state.version >= last:
+        return True
     return batches_ready(state, settings) <= settings.curriculum.max_policy_lag
 
 

@@ -259,6 +259,8 @@ class EventDead(Payload):
     subject: str
     attempts: int
     error: str
+    turn: SlotTurn | None = None
+    """The slot's turn that the dead event held: it ends here, so that one bad event never stops a slot."""
 
     def key(self) -> str:
         return f"{self.handler}.{self.sequence}"

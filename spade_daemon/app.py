@@ -38,14 +38,16 @@ from handlers import (
 from handlers.reaction import Reaction
 from handlers.weights import reconcile, serve_newest
 from schemas.events import RunStarted
+from schemas.records import SlotTurn
 from spade_daemon import live
 from spade_daemon.corpus.store import Corpus
 from spade_daemon.delivery import ACK_WAIT, Delivery
 from spade_daemon.envs.support import support_sources
-from spade_daemon.errors import SpadeError
+from spade_daemon.errors import ConfigError, SpadeError
 from spade_daemon.log import server, subjects
 from spade_daemon.log.log import Log
 from spade_daemon.log.projection import Projection
+from spade_daemon.log.state import State
 from spade_daemon.log.stored import Stored, counts
 from spade_daemon.memory.embedder import Embedder
 from spade_daemon.memory.store import Memory
@@ -111,6 +113,9 @@ async def run_daemon(settings: Settings) -> None:
         stack.callback(watch.cancel)
         ready = asyncio.create_task(_begin(services, started))
         if not await _first_of(stop, ready):
+            log.info("daemon stops before it was ready")
+            if failure:
+                raise failure[0]
             return
         broker = await _subscribe(services, give_up)
         log.info("daemon is ready", epoch=services.log.epoch, sequence=services.state.sequence)
@@ -158,11 +163,12 @@ async def _services(settings: Settings) -> AsyncIterator[tuple[Services, Stored[
         sandbox = await stack.enter_async_context(Sandbox(settings.sandbox, support=support_sources()))
         log.info("sandbox is ready", walls=sandbox.walls)
         model = await asyncio.to_thread(ensure_model, settings)
-        boot = os.environ.get("SPADE_BOOT") or uuid4().hex
-        started = await bus.take_epoch(boot, partial(_run_started, settings, boot))
         projection = Projection(bus)
         stack.push_async_callback(projection.stop)
         await projection.start()
+        refuse_other_model(projection.state, settings)
+        boot = os.environ.get("SPADE_BOOT") or uuid4().hex
+        started = await bus.take_epoch(boot, partial(_run_started, settings, boot))
         await projection.wait_for(started.sequence)
         embedder = Embedder.load(settings.memory.embedder)
         stack.callback(embedder.close)
@@ -200,6 +206,19 @@ async def _restart(settings: Settings, server: Server) -> None:
     await server.wait_ready(settings.policy.start_timeout)
 
 
+def refuse_other_model(state: State, settings: Settings) -> None:
+    """A run's tokens and weights belong to one model.
+
+    Raises:
+        ConfigError: the run was started with another one.
+    """
+    if state.model and state.model != settings.model.name:
+        raise ConfigError(
+            f"model.name = {settings.model.name!r}, but run {settings.run!r} was started with {state.model!r}: "
+            "choose another run name, or the model it has"
+        )
+
+
 def _run_started(settings: Settings, boot: str, epoch: int) -> RunStarted:
     return RunStarted(
         epoch=epoch,
@@ -230,20 +249,26 @@ async def _subscribe(services: Services, give_up: GiveUp) -> NatsBroker:
             bus=services.log,
             ready=services.projection.wait_for,
             is_fact=partial(_is_fact, services),
-            on_stale=give_up,
+            turn_of=partial(_turn_of, services),
+            give_up=give_up,
         )
+        consumer = ConsumerConfig(
+            durable_name=reaction.name,
+            filter_subject=subjects.filter_for(settings.run, reaction.event.type),
+            ack_policy=NatsAckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT,
+            deliver_policy=DeliverPolicy.ALL,
+            max_ack_pending=workers,
+            max_deliver=-1,
+        )
+        # The client binds to an existing consumer as it is: here its limits follow the settings.
+        await services.log.ensure_consumer(consumer)
         subscriber = broker.subscriber(
             subjects.filter_for(settings.run, reaction.event.type),
             stream=stream,
             durable=reaction.name,
             pull_sub=PullSub(batch_size=1, timeout=5.0),
-            config=ConsumerConfig(
-                ack_policy=NatsAckPolicy.EXPLICIT,
-                ack_wait=ACK_WAIT,
-                deliver_policy=DeliverPolicy.ALL,
-                max_ack_pending=workers,
-                max_deliver=-1,
-            ),
+            config=consumer,
             ack_policy=AckPolicy.MANUAL,
             max_workers=workers,
             decoder=_raw,
@@ -270,6 +295,16 @@ def _handler(delivery: Delivery) -> Callable[[NatsMessage], Awaitable[None]]:
 
 def _is_fact(services: Services, stored: Stored) -> bool:
     return counts(stored.event.epoch, stored.sequence, services.state.starts)
+
+
+def _turn_of(services: Services, stored: Stored) -> SlotTurn | None:
+    """The turn that an event carries, or that its environment's round was played in."""
+    data = stored.event.data
+    if (turn := getattr(data, "turn", None)) is not None:
+        return turn if isinstance(turn, SlotTurn) else None
+    environment = services.state.environments.get(getattr(data, "environment", ""))
+    round_ = environment.rounds.get(getattr(data, "round", -1)) if environment else None
+    return round_.turn if round_ else None
 
 
 async def _raw(message: NatsMessage) -> bytes:

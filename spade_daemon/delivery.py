@@ -19,10 +19,13 @@ from faststream.nats import NatsMessage
 
 from schemas.event import UnreadableEvent
 from schemas.events import EventDead
+from schemas.records import SlotTurn
 from schemas.words import FAULT_OF, Fault
-from spade_daemon.errors import EpisodeFault, LogError, StaleEpochError
+from spade_daemon.errors import EpisodeFault, LogError, SpadeError, StaleEpochError, SwapError
 from spade_daemon.log.log import Log
 from spade_daemon.log.stored import Stored, unpack
+from spade_daemon.policy.server import ServerError
+from spade_daemon.sandbox.selftest import SandboxRefused
 
 ACK_WAIT = 60.0
 """Seconds after which the server gives a silent message to somebody else."""
@@ -30,6 +33,10 @@ HEARTBEAT = ACK_WAIT / 4
 ATTEMPTS = 5
 RETRY_DELAYS = (1.0, 5.0, 15.0, 30.0, 60.0)
 """Seconds before the next attempt, by number of failures so far; the last one repeats."""
+
+PATIENCE = 500
+"""Deliveries after which an event is dead whatever the reason, so that one which kills the daemon dies, too."""
+FATAL: tuple[type[SpadeError], ...] = (StaleEpochError, SandboxRefused)
 
 log = structlog.get_logger()
 
@@ -47,7 +54,10 @@ class Delivery:
     """Waits until this process has folded the log up to a sequence."""
     is_fact: Callable[[Stored[Any]], bool]
     """Whether an event counts: what an older epoch wrote after a newer start is nobody's fact."""
-    on_stale: Callable[[StaleEpochError], None]
+    turn_of: Callable[[Stored[Any]], SlotTurn | None]
+    """The slot's turn that an event belongs to, if any: a dead event ends it."""
+    give_up: Callable[[SpadeError], None]
+    """Ends the daemon: it was fenced off, or may not run untrusted code here any more."""
     failures: Counter[int] = field(default_factory=Counter)
 
     async def __call__(self, message: NatsMessage) -> None:
@@ -71,25 +81,28 @@ class Delivery:
                     await self.react(stored)
         except asyncio.CancelledError:
             raise
-        except StaleEpochError as error:
-            self.on_stale(error)
         except BaseException as error:
-            await self._failed(message, stored, error)
+            if (fatal := find(error, FATAL)) is not None:
+                self.give_up(fatal)
+            else:
+                await self._failed(message, stored, error)
         else:
             self.failures.pop(stored.sequence, None)
             await message.ack()
             log.debug("event handled", type=stored.event.type, seconds=round(time.perf_counter() - began, 3))
 
     async def _failed(self, message: NatsMessage, stored: Stored[Any], error: BaseException) -> None:
-        if is_infrastructure(error):
-            log.warning("reaction waits for the infrastructure", error=str(error), delay=RETRY_DELAYS[2])
-            await message.nack(delay=RETRY_DELAYS[2])
+        delivered = message.raw_message.metadata.num_delivered
+        if is_infrastructure(error) and delivered < PATIENCE:
+            delay = RETRY_DELAYS[-1] if find(error, (SwapError,)) else RETRY_DELAYS[2]
+            log.warning("reaction waits for the infrastructure", error=str(error), delay=delay, delivered=delivered)
+            await message.nack(delay=delay)
             return
         self.failures[stored.sequence] += 1
         count = self.failures[stored.sequence]
         log.error("reaction failed", attempt=count, of=ATTEMPTS, error=repr(error), exc_info=error)
-        if count >= ATTEMPTS:
-            await self._bury(message, stored.sequence, count, repr(error), cause=stored)
+        if count >= ATTEMPTS or delivered >= PATIENCE:
+            await self._bury(message, stored.sequence, delivered, repr(error), cause=stored)
         else:
             await message.nack(delay=RETRY_DELAYS[min(count, len(RETRY_DELAYS)) - 1])
 
@@ -103,6 +116,7 @@ class Delivery:
             subject=message.raw_message.subject,
             attempts=attempts,
             error=error[:2000],
+            turn=self.turn_of(cause) if cause else None,
         )
         await self.bus.append(dead, cause=cause)
         self.failures.pop(sequence, None)
@@ -116,7 +130,14 @@ def is_infrastructure(error: BaseException) -> bool:
         return all(is_infrastructure(part) for part in error.exceptions)
     if isinstance(error, EpisodeFault):
         return FAULT_OF[error.stop] is Fault.INFRASTRUCTURE
-    return isinstance(error, (LogError, OSError, TimeoutError))
+    return isinstance(error, (LogError, SwapError, ServerError, OSError, TimeoutError))
+
+
+def find(error: BaseException, kinds: tuple[type[SpadeError], ...]) -> SpadeError | None:
+    """The first error of ``kinds`` in ``error``, also inside exception groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for part in error.exceptions if (found := find(part, kinds)) is not None), None)
+    return error if isinstance(error, kinds) else None
 
 
 @contextlib.asynccontextmanager

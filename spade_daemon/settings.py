@@ -66,7 +66,7 @@ class ModelSettings(Section):
     """A name of ``policy/models.py``, a local Hugging Face directory, or a hub id."""
     revision: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
-    max_length: int = Field(4096, ge=256)
+    max_length: int = Field(32768, ge=256)
     """Context length in tokens, of the server and of every trained sequence."""
 
 
@@ -164,7 +164,8 @@ class CurriculumSettings(Section):
     """The chance when no design was accepted among the last ``dry_after``."""
     dry_after: int = Field(6, ge=1)
     max_policy_lag: int = Field(1, ge=0, le=8)
-    """Versions by which the oldest token of a trained sample may lag behind the policy being trained."""
+    """Versions by which the oldest token of an agent's group may lag behind the policy being trained. A design's reward
+    comes late by nature: its age is bounded by the trust region alone."""
     seed: int = 0
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from spade_daemon import settings as settings_module
 from spade_daemon.errors import LogError
+from spade_daemon.log.locks import UP_LOCK, holder
 from spade_daemon.log.log import Log
 from spade_daemon.log.projection import state_at
 from spade_daemon.log.spare import spare_server
@@ -78,12 +79,12 @@ async def opened_log(settings: Settings) -> AsyncIterator[Log]:
     quick = settings.model_copy(update={"nats": settings.nats.model_copy(update={"connect_timeout": QUICK})})
     async with contextlib.AsyncExitStack() as stack:
         try:
-            log = await Log.open(quick, name="cli")
+            log = await Log.open(quick, name="cli", create=False)
         except LogError:
-            if settings.nats.url is not None:
+            if settings.nats.url is not None or holder(settings.home / UP_LOCK) is not None:
                 raise
             spare = await stack.enter_async_context(spare_server(settings))
-            log = await Log.open(spare, name="cli")
+            log = await Log.open(spare, name="cli", create=False)
         stack.push_async_callback(log.close)
         yield log
 

@@ -7,15 +7,14 @@ from dataclasses import asdict
 import typer
 
 from spade_daemon.cli.common import Json, chosen_settings, console, print_json
-from spade_daemon.cli.up import LOCK
 from spade_daemon.doctor import examine
-from spade_daemon.log.locks import holder
+from spade_daemon.log.locks import UP_LOCK, holder
 
 
 def doctor(context: typer.Context, json: Json = False) -> None:
     """Check every part; exit code 1 when something is wrong."""
     settings = chosen_settings(context)
-    findings = examine(settings, running=holder(settings.home / LOCK) is not None)
+    findings = examine(settings, running=holder(settings.home / UP_LOCK) is not None)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:

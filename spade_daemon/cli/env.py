@@ -146,9 +146,8 @@ def vet_(
         for check in verdict.checks:
             mark, style = ("ok", "green") if check.passed else ("no", "red")
             numbers = "  ".join(f"{name} {value:g}" for name, value in check.numbers.items())
-            console.print(
-                f"{mark}  {check.name:<16} {check.seconds * 1e3:7.1f} ms  {check.detail or numbers}", style=style
-            )
+            said = f"{mark}  {check.name:<16} {check.seconds * 1e3:7.1f} ms  {check.detail or numbers}"
+            console.print(said, style=style, markup=False, soft_wrap=True)
         console.print("accepted" if verdict.accepted else f"rejected by {verdict.reason}", style="bold")
     if not verdict.accepted:
         raise typer.Exit(1)

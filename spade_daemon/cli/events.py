@@ -85,7 +85,7 @@ def show(context: typer.Context, sequence: int, json: Json = False) -> None:
     if json:
         print_json(record(stored))
     else:
-        console.print(line(stored), style="bold")
+        console.print(line(stored), style="bold", markup=False)
         console.print_json(data=record(stored))
 
 

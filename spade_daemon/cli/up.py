@@ -7,21 +7,22 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
 
 import typer
 from rich.live import Live
 
-from schemas.events import RunStopped
+from schemas.events import RunStopped, WeightsSwapped
 from spade_daemon import supervise
-from spade_daemon.cli.common import chosen_settings, console, print_json_line
+from spade_daemon.cli.common import chosen_settings, console, errors, print_json_line
 from spade_daemon.cli.describe import line, record
 from spade_daemon.cli.summary import ProcessLine, panel
 from spade_daemon.doctor import preflight
 from spade_daemon.errors import LogError, MissingPartError, SpadeError, UserInputError
 from spade_daemon.log.fold import evolve
-from spade_daemon.log.locks import holder, home_lock
+from spade_daemon.log.locks import STORE_LOCK, UP_LOCK, holder, home_lock
 from spade_daemon.log.log import Log
 from spade_daemon.log.state import EMPTY, State
 from spade_daemon.log.stored import Stored
@@ -32,7 +33,6 @@ from spade_daemon.supervise import Supervisor
 
 REFRESH = 1.0
 """Seconds between two looks at the processes."""
-LOCK = "up.lock"
 
 
 def up(
@@ -40,13 +40,15 @@ def up(
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Show a panel instead of a line for each event.")
     ] = True,
-    until: Annotated[int | None, typer.Option("--until", help="Stop in order after this many weight swaps.")] = None,
+    until: Annotated[
+        int | None, typer.Option("--until", help="Stop in order after this many new versions are served.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
     """Start the run, or go on with it: log, policy server, daemon and trainer. Ctrl-C stops all in order."""
     settings = chosen_settings(context)
     (settings.home).mkdir(parents=True, exist_ok=True, mode=0o700)
-    with home_lock(settings.home / LOCK):
+    with home_lock(settings.home / UP_LOCK), home_lock(settings.home / STORE_LOCK, "a command reads its log: wait"):
         for finding in preflight(settings):
             if not finding.ok:
                 raise MissingPartError(f"{finding.part}: {finding.detail}; {finding.remedy}")
@@ -68,12 +70,12 @@ def up(
 def down(context: typer.Context) -> None:
     """Stop a run that was started elsewhere on this machine, in order."""
     settings = chosen_settings(context)
-    pid = holder(settings.home / LOCK)
+    pid = holder(settings.home / UP_LOCK)
     if pid is None:
         raise UserInputError(f"no run is up in {settings.home}")
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + supervise.stop_seconds(resource("supervisord.conf"))
-    while holder(settings.home / LOCK) == pid:
+    while holder(settings.home / UP_LOCK) == pid:
         if time.monotonic() > deadline:
             raise SpadeError(f"process {pid} has not stopped yet: look with `spade status`")
         time.sleep(0.2)
@@ -98,6 +100,7 @@ async def _watch(
                 if follower.done():
                     follower.result()
                 view.processes = await asyncio.to_thread(_process_lines, settings)
+                view.trouble(await asyncio.to_thread(_troubles, settings, view.processes))
                 view.refresh()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), REFRESH)
@@ -113,13 +116,14 @@ async def _follow(settings: Settings, view: _View, stop: asyncio.Event, until: i
     log = await Log.open(patient, name="up")
     try:
         begin = await log.last_sequence()
-        swaps = 0
+        swapped: set[int] = set()
         async for stored in log.follow(1):
             view.take(stored, show=stored.sequence > begin)
-            if stored.sequence > begin and stored.event.type == "weights.swapped" and stored.event.data.policy > 0:
-                swaps += 1
-                if until is not None and swaps >= until:
-                    stop.set()
+            data = stored.event.data
+            if stored.sequence > begin and isinstance(data, WeightsSwapped) and data.policy > 0:
+                swapped.add(data.policy)
+            if until is not None and len(swapped) >= until:
+                stop.set()
     finally:
         await log.close()
 
@@ -145,12 +149,33 @@ def _process_lines(settings: Settings) -> list[ProcessLine]:
         return []
 
 
+def _troubles(settings: Settings, processes: list[ProcessLine]) -> list[str]:
+    """What processes that do not stay up said last."""
+    found = []
+    for process in processes:
+        if process.state in ("BACKOFF", "FATAL"):
+            said = last_error(settings.run_home() / "logs" / f"{process.name}.log")
+            found.append(f"{process.name} does not stay up: {said}")
+    return found
+
+
+def last_error(path: Path) -> str:
+    """The last ``error:`` line of a log, else its last line."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()
+    except FileNotFoundError:
+        return f"see {path}"
+    failed = [line for line in lines if line.startswith("error:")]
+    return (failed or lines or [f"see {path}"])[-1][:500]
+
+
 class _View:
     """What a person sees: a panel that is drawn anew, or a line for each event."""
 
     def __init__(self, *, live: bool, json: bool) -> None:
         self.processes: list[ProcessLine] = []
         self._state: State = EMPTY
+        self._troubles: list[str] = []
         self._json = json
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="visible") if live else None
 
@@ -168,6 +193,13 @@ class _View:
             print_json_line(record(stored))
         else:
             console.print(line(stored), markup=False, soft_wrap=self._live is None, overflow="ellipsis", no_wrap=True)
+
+    def trouble(self, found: list[str]) -> None:
+        """Say what is wrong, once for each change."""
+        for text in found:
+            if text not in self._troubles:
+                errors.print(text, style="red", markup=False, soft_wrap=True)
+        self._troubles = found
 
     def refresh(self) -> None:
         """Draw the panel."""

@@ -48,7 +48,7 @@ from spade_daemon.log.state import (
 
 def evolve(state: State, sequence: int, event: Event[Payload]) -> State:
     """The state after ``event``, which the log holds at ``sequence``."""
-    state = replace(state, sequence=sequence)
+    state = replace(state, sequence=sequence, run=event.run)
     if event.epoch < state.epoch:
         return replace(state, stale=state.stale + 1)
     state = replace(state, counts=state.counts.set(event.type, state.counts.get(event.type, 0) + 1))
@@ -64,14 +64,12 @@ def fold(events: Iterable[tuple[int, Event[Payload]]], state: State = EMPTY) -> 
 
 
 def _run_started(state: State, data: RunStarted) -> State:
-    slots = {i: state.slots[i] for i in sorted(state.slots) if i < data.slots}
     return replace(
         state,
         epoch=data.epoch,
         boot=data.boot,
         model=data.model,
         starts=state.starts.set(data.epoch, state.sequence),
-        slots=Map(slots),
         serving=Map(),
         running=True,
     )
@@ -246,6 +244,10 @@ def _swap_failed(state: State, data: SwapFailed) -> State:
 
 def _event_dead(state: State, data: EventDead) -> State:
     message = f"{data.handler} gave up on event {data.sequence} after {data.attempts} attempts: {data.error}"
+    slot = state.slots.get(data.turn.slot) if data.turn else None
+    if slot is not None and slot.turn == data.turn:
+        free = replace(slot, phase=Phase.FREE, since=state.sequence)
+        state = replace(state, slots=state.slots.set(slot.turn.slot, free))
     return _with_incident(state, data.handler, message, f"spade events show {data.sequence}")
 
 

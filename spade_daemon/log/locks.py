@@ -10,9 +10,14 @@ from pathlib import Path
 
 from spade_daemon.errors import UserInputError
 
+UP_LOCK = "up.lock"
+"""Held by ``spade up`` in its home folder."""
+STORE_LOCK = "store.lock"
+"""Held by whoever runs a nats-server over the home folder's store: two of them would destroy it."""
+
 
 @contextmanager
-def home_lock(path: Path) -> Iterator[None]:
+def home_lock(path: Path, remedy: str = "stop it with `spade down` first") -> Iterator[None]:
     """Hold the lock file ``path``. The file stays; only the lock on it matters.
 
     Raises:
@@ -24,10 +29,8 @@ def home_lock(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise UserInputError(
-                f"{path} is held by process {holder}: this run is up already; stop it with `spade down` first"
-            ) from error
+            pid = file.read().strip() or "unknown"
+            raise UserInputError(f"{path} is held by process {pid}: this run is up already; {remedy}") from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

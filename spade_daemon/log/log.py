@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import structlog
+from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from schemas.base import Payload
@@ -64,11 +65,12 @@ class Log:
         self._mark = mark
 
     @classmethod
-    async def open(cls, settings: Settings, *, name: str) -> Log:
+    async def open(cls, settings: Settings, *, name: str, create: bool = True) -> Log:
         """Connect, and create the stream and the blob bucket if they are missing.
 
         Args:
             name: what the server calls this client in its listings.
+            create: make the stream and the bucket if they are missing; a reader does not.
 
         Raises:
             LogError: no server in ``nats.connect_timeout``, a wrong password, a stream that is not ours, or a log
@@ -76,7 +78,7 @@ class Log:
         """
         connection = await Connection.open(settings, name=name)
         try:
-            await ensure_stream(connection, settings.run, settings.nats.replicas)
+            await ensure_stream(connection, settings.run, settings.nats.replicas, create=create)
             blobs = await Blobs.open(connection, settings.run, settings.nats.replicas)
             log = cls(connection, settings.run, blobs, HighMark(settings.run_home() / "log.mark"))
             await log._check_mark()
@@ -223,6 +225,18 @@ class Log:
 
     def _event(self, payload: Payload, epoch: int, cause: Cause) -> Event[Payload]:
         return make_event(payload, run=self.run, epoch=epoch, time=datetime.now(UTC), cause=cause)
+
+    async def ensure_consumer(self, config: ConsumerConfig) -> None:
+        """Create a durable consumer, or bring an existing one to this configuration.
+
+        Raises:
+            LogError: the server refuses it.
+        """
+
+        async def put() -> object:
+            return await self._connection.js.add_consumer(self._stream, config)
+
+        await self._connection.patiently(f"consumer {config.durable_name}", put)
 
     # Reading
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from spade_daemon.errors import MissingPartError, UserInputError
 from spade_daemon.log import server
-from spade_daemon.log.locks import home_lock
+from spade_daemon.log.locks import STORE_LOCK, home_lock
 from spade_daemon.settings import Settings
 
 
@@ -23,7 +23,7 @@ async def spare_server(settings: Settings) -> AsyncIterator[Settings]:
     """
     if not server.store_dir(settings).is_dir():
         raise UserInputError(f"run {settings.run!r} has no log in {settings.home}: start it with `spade up`")
-    with home_lock(settings.home / "up.lock"):
+    with home_lock(settings.home / STORE_LOCK, "wait until it has ended"):
         nats = settings.nats.model_copy(update={"port": _free_port(), "monitor_port": _free_port()})
         spare = settings.model_copy(update={"nats": nats})
         await asyncio.to_thread(server.write_config, spare)

@@ -50,7 +50,7 @@ def wanted(run: str, replicas: int) -> StreamConfig:
     )
 
 
-async def ensure_stream(connection: Connection, run: str, replicas: int) -> StreamInfo:
+async def ensure_stream(connection: Connection, run: str, replicas: int, *, create: bool = True) -> StreamInfo:
     """Create the stream of ``run`` unless it exists. Several callers at once are safe.
 
     Raises:
@@ -61,7 +61,11 @@ async def ensure_stream(connection: Connection, run: str, replicas: int) -> Stre
     async def find_or_create() -> StreamInfo:
         try:
             return await connection.js.stream_info(config.name)
-        except NotFoundError:
+        except NotFoundError as error:
+            if not create:
+                raise LogError(
+                    f"run {run!r} has no log at {connection.address}: start it with `spade up`, or correct its name"
+                ) from error
             return await connection.js.add_stream(config)
 
     info = await connection.patiently(f"stream {config.name}", find_or_create)

@@ -164,7 +164,7 @@ def test_bad_designs_close_a_batch_against_a_good_one() -> None:
 
 
 def test_equal_designs_wait_until_there_is_something_to_learn() -> None:
-    settings = configured(groups_per_batch=9, max_wait_designs=2)
+    settings = configured(groups_per_batch=9, max_wait_designs=2, max_designs=6)
     alike = tuple(failed(sequence) for sequence in range(1, 6))
     assert plan_batch(waiting(*alike), settings) is None
     plan = planned(waiting(*alike, played(6, (1.0, 1.0), reward=0.5)), settings)
