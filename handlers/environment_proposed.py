@@ -37,6 +37,8 @@ async def handle(stored: Stored[EnvironmentProposed], services: Services) -> Non
         )
         await services.log.append(retired, cause=stored)
         return
+    if services.state.environments[data.environment].accepted is not None:
+        return
     code = (await services.log.blobs.get(data.code)).decode()
     verdict = await _vet(data, code, services)
     checks, novelty, hint = list(verdict.checks), None, None
