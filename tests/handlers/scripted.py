@@ -70,6 +70,8 @@ class ScriptedServer(FakeServer):
     version: str = "v000000"
     chat: ChatTokens | None = None
     script: Script = field(default_factory=Script)
+    room: int | None = None
+    """Most tokens of a reply, whatever is asked for."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(kind, prompt) of every generation."""
 
@@ -88,7 +90,7 @@ class ScriptedServer(FakeServer):
         said = getattr(self.script, kind)(prompt)
         text = await said if inspect.isawaitable(said) else said
         ids = [*self.chat.encode(text), self.chat.end]
-        room = body["sampling_params"]["max_tokens"]
+        room = body["sampling_params"]["max_tokens"] if self.room is None else self.room
         kept = ids[:room]
         return self._reply(body, kept, self._span(len(kept)), "stop" if len(kept) == len(ids) else "length")
 

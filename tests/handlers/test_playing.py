@@ -153,8 +153,7 @@ async def test_what_a_crash_leaves_is_finished_by_the_next_run(world: World) -> 
 
     world.policy.script.act = act
     dying = asyncio.create_task(world.react(validated))
-    while len(await world.all(EpisodeCompleted)) < 2:
-        await asyncio.sleep(0.02)
+    await world.until(EpisodeCompleted, 2)
     dying.cancel()
     with pytest.raises(asyncio.CancelledError):
         await dying
@@ -194,8 +193,8 @@ async def test_a_fault_of_the_environment_voids_its_round_at_once(world: World) 
     world.policy.script.act = act
     replayed = await world.append(replay())
     playing = asyncio.create_task(world.react(replayed))
-    while not (broken := await world.all(EpisodeCompleted)):
-        await asyncio.sleep(0.02)
+    await world.until(EpisodeCompleted, 1)
+    broken = await world.all(EpisodeCompleted)
     assert (broken[0].event.data.fault, broken[0].event.data.return_) == (Fault.ENVIRONMENT, None)
     assert "ZeroDivisionError" in broken[0].event.data.detail
     await world.react(broken[0])

@@ -86,6 +86,13 @@ class World:
         """The newest event of a type."""
         return (await self.all(kind))[-1]
 
+    async def until(self, kind: type[Payload], count: int) -> None:
+        """Wait for that many events of a type."""
+        projection = self.services.projection
+        async with asyncio.timeout(60):
+            while projection.state.counts.get(kind.type, 0) < count:
+                await projection.changed()
+
     async def follows(self, stored: Stored[Any], kind: type[P]) -> Stored[P]:
         """React to ``stored``: exactly one event of ``kind`` comes of it, caused by it. Reacting again adds nothing."""
         before = {each.sequence for each in await self.all()}
