@@ -37,9 +37,9 @@ TOOL_SKILLS = (
 
 
 class Section(BaseModel):
-    """A frozen part of the tree; unknown names are refused."""
+    """A frozen part of the tree; unknown names are refused, and so are infinity and not-a-number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class NatsSettings(Section):
@@ -137,6 +137,8 @@ class HintSettings(Section):
 class AgentSettings(Section):
     """The agent's role."""
 
+    prompt: Literal["full", "compact"] = "full"
+    """``compact`` shows a worked game and asks for an action alone: for models too small to reason in words."""
     plays: int = Field(8, ge=2)
     """Pairs of episodes in a round: as many seeds, each played plain and hinted."""
     temperature: float = Field(1.0, gt=0, le=2)
