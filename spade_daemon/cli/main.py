@@ -65,6 +65,8 @@ class LazyGroup(TyperGroup):
             single = typer.Typer(add_completion=False)
             single.command(cmd_name)(target)
             target = single
+        elif not target.registered_callback:
+            target.callback()(lambda: None)  # without a callback, a group of one command is taken for that command
         command = get_command(target)
         command.name = cmd_name
         return command

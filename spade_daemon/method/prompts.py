@@ -8,6 +8,7 @@ they cannot close, without the chat templates' special tokens.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from spade_daemon.method.skills import skill_line
 Messages = tuple[tuple[str, str], ...]
 """(role, content) of each message."""
 PromptSize = Literal["full", "compact", "outline"]
+AgentPromptSize = Literal["full", "compact"]
 Verdict = Literal["too easy", "too hard"]
 
 EXAMPLE_CHARS = 2900
@@ -103,12 +105,20 @@ def hint_messages(*, setting: Setting, code: str, max_words: int) -> Messages:
     return (("user", _fill(f"hint_{setting.value}.md", {"code": _fenced(code), "max_words": str(max_words)})),)
 
 
-def agent_messages(*, setting: Setting, observation: str, hint: str | None = None) -> Messages:
+def agent_messages(
+    *, setting: Setting, observation: str, hint: str | None = None, size: AgentPromptSize = "full"
+) -> Messages:
     """Open an episode: the rules of a reply, then the first observation, then the hint in the hinted arm.
 
-    Both arms differ in nothing but the hint.
+    Both arms differ in nothing but the hint. ``compact`` shows a worked game as earlier turns instead of asking for
+    reasoning; there is none for tool use.
     """
     seen = observation if hint is None else f"{observation}\n\nHINT: {hint}"
+    if size == "compact" and setting is Setting.GAMES:
+        worked = tomllib.loads(_read("agent_compact_games.toml"))
+        turns = [(role, content) for role, content in worked["turns"]]
+        opened = ("user", f"{worked['rules']}\n\n{turns[0][1]}")
+        return (opened, *turns[1:], ("user", f"{worked['begin']}\n\n{seen}"))
     return (("user", _fill(f"agent_{setting.value}.md", {"observation": seen})),)
 
 

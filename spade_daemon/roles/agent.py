@@ -88,7 +88,7 @@ async def _run(
 ) -> StopReason:
     first = await worker.reset(task.seed)
     progress.observation = first.observation
-    messages = agent_messages(setting=task.setting, observation=first.observation, hint=task.hint)
+    messages = agent_messages(setting=task.setting, observation=first.observation, hint=task.hint, size=settings.prompt)
     conversation = Conversation(chat, as_chat(messages), worker.loaded.tools)
     progress.conversation = conversation
     for _ in range(min(settings.max_turns, worker.loaded.max_turns or settings.max_turns)):
