@@ -22,7 +22,7 @@ async def _open(settings: Settings, embedder: Embedder) -> Memory:
     path = settings.run_home() / "memory"
     if not path.is_dir():
         raise UserInputError(f"run {settings.run!r} has no memory yet in {path}: start it with `spade up`")
-    return await Memory.open(path, await embedder.dimensions())
+    return await Memory.open(path, await embedder.dimensions(), repair=False)
 
 
 @app.command()
@@ -60,7 +60,7 @@ def search(
             number(entry.regret),
             entry.description.splitlines()[0][:70] if entry.description else "",
         )
-    console.print(table)
+    console.print(table, markup=False)
 
 
 @app.command()

@@ -21,7 +21,7 @@ import numpy as np
 import structlog
 from lancedb.expr import col, lit
 
-from spade_daemon.errors import ConfigError
+from spade_daemon.errors import ConfigError, UserInputError
 from spade_daemon.memory.entry import SEQUENCE, MemoryEntry, Vector, from_row, table_schema, to_rows
 
 __all__ = ["Memory", "MemoryEntry", "MemoryStats"]
@@ -61,7 +61,7 @@ class Memory:
         self._writing = asyncio.Lock()
 
     @classmethod
-    async def open(cls, path: Path, dimensions: int) -> Self:
+    async def open(cls, path: Path, dimensions: int, *, repair: bool = True) -> Self:
         """Open the memory in folder ``path``, made if absent.
 
         A table that cannot be read in full, or that has other columns, is dropped: ``sequence`` is then 0 and the
@@ -70,13 +70,17 @@ class Memory:
         Args:
             path: folder of the run's memory.
             dimensions: length of the vectors.
+            repair: drop such a table; whoever only reads, and rebuilds nothing, must not.
+
+        Raises:
+            UserInputError: without ``repair``, for such a table.
         """
         path = await asyncio.to_thread(_folder, path)
         # The interval makes every read look for a newer version.
         connection = await lancedb.connect_async(str(path), read_consistency_interval=timedelta(0))
         memory = cls(path, dimensions, connection, None, 0)
         if TABLE in (await connection.list_tables()).tables:
-            await memory._open_existing()
+            await memory._open_existing(repair)
         else:
             await memory._create()
         return memory
@@ -197,13 +201,18 @@ class Memory:
         self._table = await self._connection.create_table(TABLE, schema=table_schema(self._dimensions), exist_ok=True)
         self._sequence = 0
 
-    async def _open_existing(self) -> None:
+    async def _open_existing(self, repair: bool) -> None:
         try:
             self._table = await self._connection.open_table(TABLE)
             if not (await self._table.schema()).equals(table_schema(self._dimensions)):
                 raise ValueError("its columns are not those of this version")
             rows = await self._table.to_arrow()
         except _LANCE_ERRORS as error:
+            if not repair:
+                raise UserInputError(
+                    f"memory {self._path} cannot be read ({' '.join(str(error).split())[:200]}): set memory.embedder "
+                    "to that of the run, or let `spade up` rebuild it"
+                ) from error
             log.warning("memory is dropped and will be rebuilt", path=str(self._path), error=str(error)[:300])
             await asyncio.to_thread(shutil.rmtree, self._path / f"{TABLE}.lance")
             await self._create()
