@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from spade_daemon import settings as settings_module
-from spade_daemon.errors import LogError
+from spade_daemon.errors import LogError, UserInputError
 from spade_daemon.log.locks import UP_LOCK, holder
 from spade_daemon.log.log import Log
 from spade_daemon.log.projection import state_at
@@ -90,5 +90,12 @@ async def opened_log(settings: Settings) -> AsyncIterator[Log]:
 
 
 async def folded(log: Log, sequence: int | None = None) -> State:
-    """The state of the log, up to ``sequence`` or its end."""
-    return await state_at(log, await log.last_sequence() if sequence is None else sequence)
+    """The state of the log, up to ``sequence`` or its end.
+
+    Raises:
+        UserInputError: the log ends before ``sequence``.
+    """
+    end = await log.last_sequence()
+    if sequence is not None and not 0 <= sequence <= end:
+        raise UserInputError(f"the log has no event {sequence}: it ends with event {end}")
+    return await state_at(log, end if sequence is None else sequence)
