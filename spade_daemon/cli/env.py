@@ -61,7 +61,7 @@ def list_(
             number(environment.regret),
             environment.description.splitlines()[0][:60] if environment.description else "",
         )
-    console.print(table)
+    console.print(table, markup=False)
 
 
 def verdict_word(environment: Environment) -> str:

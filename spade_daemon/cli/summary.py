@@ -121,7 +121,7 @@ def _skills(facts: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if column == "skill" else "right")
     for name, skill in facts["skills"].items():
         table.add_row(
-            name,
+            Text(name),
             str(skill["designed"]),
             str(skill["accepted"]),
             str(skill["rounds"]),
