@@ -12,6 +12,7 @@ from schemas.words import Arm
 from spade_daemon.cli.common import Json, chosen_settings, console, opened_log, print_json, run
 from spade_daemon.cli.describe import number
 from spade_daemon.errors import UserInputError
+from spade_daemon.log import subjects
 
 app = typer.Typer(no_args_is_help=True, help="Look at episodes.")
 
@@ -31,7 +32,7 @@ def show(
 
     async def work() -> tuple[EpisodeCompleted, EpisodeRecord | None] | None:
         async with opened_log(settings) as log:
-            stored = await log.last(EpisodeCompleted, key)
+            stored = await log.last(EpisodeCompleted, key) if subjects.TOKENS.fullmatch(key) else None
             if stored is None:
                 return None
             data = EpisodeCompleted.model_validate(stored.event.data.model_dump())

@@ -35,7 +35,7 @@ def tail(
     type_: Annotated[list[str] | None, typer.Option("--type", help="Only this event type; may be repeated.")] = None,
     environment: Annotated[str | None, typer.Option("--environment", help="Only events of this environment.")] = None,
     since: Annotated[str | None, typer.Option("--since", help="An ISO time, or an age such as 10m, 2h, 1d.")] = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", help="Begin with this many past events.")] = 20,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with this many past events.")] = 20,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as events arrive.")] = False,
     json: Json = False,
 ) -> None:
@@ -58,7 +58,7 @@ def tail(
         async with opened_log(settings) as log:
             end = await log.last_sequence()
             past = [stored async for stored in log.read(1, end) if wanted(stored)] if end else []
-            for stored in past if since else past[-lines:]:
+            for stored in past if since else past[max(0, len(past) - lines) :]:
                 _show(stored, json)
             if follow:
                 async for stored in _live(log, end + 1):
@@ -95,11 +95,11 @@ def parse_since(text: str, now: datetime) -> datetime:
     Raises:
         UserInputError: neither.
     """
-    if text and text[-1] in UNITS and text[:-1].isdecimal():
-        return now - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
     try:
+        if text and text[-1] in UNITS and text[:-1].isdecimal():
+            return now - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserInputError(
             f"--since {text!r}: write an ISO time (2026-01-31T12:00) or an age (10m, 2h, 1d)"
         ) from error
