@@ -192,7 +192,8 @@ class _View:
         if self._json:
             print_json_line(record(stored))
         else:
-            console.print(line(stored), markup=False, soft_wrap=self._live is None, overflow="ellipsis", no_wrap=True)
+            cut = self._live is not None  # beside the panel one line each; in a log file the whole text
+            console.print(line(stored), markup=False, soft_wrap=not cut, no_wrap=cut, overflow="ellipsis")
 
     def trouble(self, found: list[str]) -> None:
         """Say what is wrong, once for each change."""
