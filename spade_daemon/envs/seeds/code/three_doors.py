@@ -3,32 +3,34 @@ import re
 
 
 class ThreeDoorsEnv:
-    """Peek behind three doors through their keyholes, then open the one with the prize."""
+    """Peek behind three coloured doors through their keyholes, then open the one with the prize."""
 
-    max_turns = 5
+    max_turns = 4
+    colours = "red blue green black white brown pink gray".split()
 
     def reset(self, seed=None):
-        self.prize = random.Random(seed).randint(1, 3)
+        rng = random.Random(seed)
+        self.doors = rng.sample(self.colours, 3)
+        self.prize = rng.choice(self.doors)
         self.peeks = 0
         self.turn = 0
-        return f"One of three doors hides a prize. Peek before you open one. {self.legal()}", {}
+        return f"One of three doors hides a prize. Peek before you open one. {self.legal('peek')}", {}
 
-    def legal(self):
-        verb = "peek" if self.peeks == 0 else "open"
-        return "Actions: " + ", ".join(f"\\boxed{{{verb} {door}}}" for door in (1, 2, 3))
+    def legal(self, verb):
+        return "Actions: " + ", ".join(f"\\boxed{{{verb} {door}}}" for door in self.doors)
 
     def step(self, action):
         self.turn += 1
         late = self.turn >= self.max_turns
-        match = re.search(r"boxed\{(peek|open) ([123])\}", action)
-        if not match or (match.group(1) == "open" and self.peeks == 0):
-            return f"Not possible. {self.legal()}", 0.0, False, late, {}
-        door = int(match.group(2))
-        if match.group(1) == "peek":
+        match = re.search(r"boxed\{(peek|open) (\w+)\}", action)
+        if not match or match[2] not in self.doors or (match[1] == "open" and self.peeks == 0):
+            return f"Not possible. {self.legal('open' if self.peeks else 'peek')}", 0.0, False, late, {}
+        if match[1] == "peek":
             self.peeks += 1
-            seen = "the prize" if door == self.prize else "nothing"
-            return f"Behind door {door} is {seen}. {self.legal()}, or peek again.", 0.0, False, late, {}
-        if door == self.prize:
+            seen = "the prize" if match[2] == self.prize else "nothing"
+            said = f"Behind the {match[2]} door is {seen}. {self.legal('open')}, or peek again."
+            return said, 0.0, False, late, {}
+        if match[2] == self.prize:
             return "The prize is yours. You win.", 1.0, True, False, {}
         return "This door is empty. You lose.", 0.0, True, False, {}
 
