@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +18,11 @@ from spade_daemon.cli import doctor as doctor_command
 from spade_daemon.cli.main import COMMANDS, app
 from spade_daemon.doctor import Finding
 from spade_daemon.log.locks import STORE_LOCK, UP_LOCK, home_lock
+from spade_daemon.log.log import Log
 from spade_daemon.settings import Settings
 from tests.cli.conftest import Spade, options, servers_of, serving
 from tests.cli.recorded import SEED, record
+from tests.log.facts import incident
 from tests.nats_server import settings_in
 from tests.vetting.environments import PROBE
 
@@ -193,14 +197,60 @@ def test_help_lists_every_command_and_each_has_its_own(spade: Spade, settings: S
     assert get_command(app) is not None
 
 
-def test_a_reader_that_goes_away_is_no_error(settings: Settings, tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error(settings: Settings) -> None:
     """``spade schemas | head -1``, as a process."""
-    command = [sys.executable, "-m", "spade_daemon.cli.main", *options(settings), "schemas"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]
-    ) as run:
+    with _process(settings, "schemas") as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.read(1)
         run.stdout.close()
         complaint = run.stderr.read()
     assert (run.returncode, complaint) == (0, b"")
+
+
+def test_following_goes_on_until_ctrl_c(settings: Settings) -> None:
+    """``spade events tail -f``, as a process: what was there, what comes, and an end without complaint."""
+    with serving(settings):
+        recording = asyncio.run(record(settings))
+        with _process(settings, "events", "tail", "-f", "-n", "1", "--json") as run:
+            assert run.stdout is not None and run.stderr is not None
+            assert orjson.loads(run.stdout.readline())["sequence"] == len(recording.events)
+            asyncio.run(_append(settings))
+            assert orjson.loads(run.stdout.readline())["data"]["incident"] == "late"
+            run.send_signal(signal.SIGINT)
+            complaint = run.stderr.read()
+    assert run.returncode == 130 and b"Traceback" not in complaint
+
+
+def test_following_a_log_file_over_its_rotation(settings: Settings) -> None:
+    logs = settings.run_home() / "logs"
+    logs.mkdir(parents=True)
+    file = logs / "daemon.log"
+    file.write_text("one\n")
+    with _process(settings, "logs", "tail", "-f") as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"one\n"
+        with file.open("a") as more:
+            more.write("two\n")
+        assert run.stdout.readline() == b"two\n"
+        file.rename(logs / "daemon.log.1")
+        file.write_text("three\n")
+        assert run.stdout.readline() == b"three\n"
+        run.send_signal(signal.SIGINT)
+    assert run.returncode == 130
+
+
+def _process(settings: Settings, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "spade_daemon.cli.main", *options(settings), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"SPADE_HOME": str(settings.home), "PYTHONUNBUFFERED": "1"},
+    )
+
+
+async def _append(settings: Settings) -> None:
+    log = await Log.open(settings, name="late")
+    await log.join_epoch(None, 10)
+    await log.append(incident("late"))
+    await log.close()

@@ -22,8 +22,10 @@ Reply = Callable[[str], str | Awaitable[str]]
 KINDS = {
     "Here is the source code of a": "hint",
     "You are playing a text game": "act",
+    "You play text games": "act",
     "You carry out instructions": "act",
     "You write small": "design",
+    "You design interactive": "design",
 }
 """How each of our prompts begins, and what it asks for."""
 HINT = "Measure in the middle of what is left, then seal the only pipe that can leak."

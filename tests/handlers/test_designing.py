@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from schemas.events import EnvironmentProposed, EnvironmentRetired, EnvironmentValidated, EpisodeCompleted
+from schemas.events import (
+    DocumentSampled,
+    EnvironmentProposed,
+    EnvironmentRetired,
+    EnvironmentValidated,
+    EpisodeCompleted,
+)
 from schemas.records import DesignRecord
 from schemas.words import DesignFailure, RetireReason
 from spade_daemon.log.state import Phase
@@ -38,9 +44,13 @@ async def test_a_document_is_answered_once(world: World) -> None:
     assert record.response == fenced(PROBE)
 
 
+@pytest.mark.parametrize(
+    "run_settings", [("designer.prompt=full", "designer.positives=4", "curriculum.replay_rate=0.0")], indirect=True
+)
 async def test_a_design_begun_twice_is_asked_for_in_the_same_words(world: World) -> None:
-    """A crash between the reply and the event: the second try may not see another prompt."""
-    sampled = await world.sampled()
+    """A crash between the reply and the event: the second try may not see another prompt, drawn examples included."""
+    await world.react(world.started)
+    sampled = await world.last(DocumentSampled)
     asked: list[str] = []
 
     def crash(prompt: str) -> str:
@@ -55,6 +65,7 @@ async def test_a_design_begun_twice_is_asked_for_in_the_same_words(world: World)
     assert not await world.all(EnvironmentProposed)
     await world.follows(sampled, EnvironmentProposed)
     assert len(asked) == 2 and asked[0] == asked[1]
+    assert asked[0].count("```python\n") == 4
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,20 @@ async def test_the_hint_stands_in_the_first_prompt_alone(episode: Episode, serve
     assert "Halve" not in played.record.turns[0].observation
 
 
+async def test_a_worked_game_is_shown_but_not_trained(
+    episode: Episode, server: ScriptedServer, chat: ChatTokens
+) -> None:
+    server.script.act = lambda _: "\\boxed{seal 99}"
+    plain = await episode(prompt="compact")
+    hinted = await episode(prompt="compact", arm=Arm.HINTED, hint="Halve it.")
+    (sample,) = plain.record.samples
+    assert _trained_runs(sample) == [[*chat.encode("\\boxed{seal 99}"), chat.end]]
+    assert hinted.record.turns == plain.record.turns
+    (_, without), (_, with_hint) = server.asked
+    assert without.count("<|im_start|>assistant") > 2
+    assert with_hint.replace("\n\nHINT: Halve it.", "") == without
+
+
 @pytest.mark.parametrize("seed", load_seeds(), ids=lambda seed: seed.name)
 async def test_every_seed_is_won_by_its_solution(
     episode: Episode, server: ScriptedServer, sandbox: Sandbox, seed: Any

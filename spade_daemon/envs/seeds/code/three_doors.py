@@ -6,7 +6,7 @@ class ThreeDoorsEnv:
     """Peek behind three coloured doors through their keyholes, then open the one with the prize."""
 
     max_turns = 4
-    colours = "red blue green black white brown pink gray".split()
+    colours = ["red", "blue", "green", "black", "white", "brown", "pink", "gray"]
 
     def reset(self, seed=None):
         rng = random.Random(seed)
