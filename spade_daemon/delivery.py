@@ -1,7 +1,7 @@
 """From a delivered message to a finished reaction: heartbeat, retries with their owner, dead letters.
 
-An infrastructure fault is tried again for as long as it lasts. Anything else is a defect of ours or a poisonous event:
-after ``ATTEMPTS`` it becomes a dead letter with its reason, so that one event never stops the rest.
+An infrastructure fault is tried again until ``PATIENCE`` is at its end. Anything else is a defect of ours or a
+poisonous event: after ``ATTEMPTS`` it becomes a dead letter with its reason, so that one event never stops the rest.
 """
 
 from __future__ import annotations
@@ -74,6 +74,10 @@ class Delivery:
 
     async def _settle(self, message: NatsMessage, stored: Stored[Any]) -> None:
         began = time.perf_counter()
+        delivered = message.raw_message.metadata.num_delivered
+        if delivered > PATIENCE:
+            await self._bury(message, stored.sequence, delivered, "it never came to an end", cause=stored)
+            return
         try:
             async with _heartbeat(message):
                 await self.ready(stored.sequence)

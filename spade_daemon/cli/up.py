@@ -31,6 +31,7 @@ from spade_daemon.resources import resource
 from spade_daemon.settings import Settings
 from spade_daemon.supervise import Supervisor
 
+LAST_BYTES = 20_000
 REFRESH = 1.0
 """Seconds between two looks at the processes."""
 
@@ -162,7 +163,9 @@ def _troubles(settings: Settings, processes: list[ProcessLine]) -> list[str]:
 def last_error(path: Path) -> str:
     """The last ``error:`` line of a log, else its last line."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return f"see {path}"
     failed = [line for line in lines if line.startswith("error:")]

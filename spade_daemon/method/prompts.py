@@ -78,6 +78,7 @@ def designer_messages(
     """
     if size == "outline" and outline is not None:
         return _outline_messages(title, text, outline, references)
+    size = "full" if size == "full" else "compact"
     values = {"contract": contract.strip(), "skill": skill_line(skill), "document": _document(title, text)}
     if size == "full":
         values["references"] = _references(references)

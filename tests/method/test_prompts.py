@@ -225,3 +225,8 @@ def test_every_game_skill_has_outlines_and_a_draw_is_repeatable() -> None:
         drawn = draw_outline(Setting.GAMES, skill, random.Random(3))
         assert drawn in outlines()[skill] and drawn == draw_outline(Setting.GAMES, skill, random.Random(3))
     assert draw_outline(Setting.TOOL_USE, "Tool Selection", random.Random(3)) is None
+
+
+@pytest.mark.parametrize("setting", list(Setting))
+def test_without_an_outline_the_compact_prompt_is_used(setting: Setting) -> None:
+    assert design("outline", setting) == design("compact", setting)

@@ -35,7 +35,7 @@ class Seed:
 
 @cache
 def load_seeds(setting: Setting | None = None) -> tuple[Seed, ...]:
-    """The seeds of ``setting``, or all, one per skill, in the order of the catalogue."""
+    """The seeds of ``setting``, or all, at least one per skill, in the order of the catalogue."""
     catalogue = tomllib.loads((_FOLDER / "seeds.toml").read_text(encoding="utf-8"))
     return tuple(_load(entry) for entry in catalogue["seed"] if setting in (None, entry["setting"]))
 

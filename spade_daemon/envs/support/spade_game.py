@@ -74,6 +74,11 @@ _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _PREFIX = "do_"
 MAX_DEPTH, MAX_STATES, MAX_ARGUMENTS, MAX_WORDS = 8, 4000, 400, 24
 """Limits of the search for a way to win: commands in a row, states, arguments of one command, words to try."""
+NUMERIC = frozenset(
+    ["number", "amount", "step", "count", "n", "x", "y", "value", "position", "place"]
+    + ["level", "age", "size", "digit", "money", "price", "guess", "turn", "time"]
+)
+"""Names of parameters that mean a number, in the singular."""
 NONSENSE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError)
 """What a command raises on arguments that mean nothing: the player is told, the game goes on."""
 
@@ -163,16 +168,27 @@ class GameEnv:
         return list(words)
 
     def commands(self) -> str:
-        r"""The legal commands, as the player reads them: ``\boxed{seal PIPE}``."""
+        r"""The legal commands by example, ``\boxed{seal 5}``, and the names that may stand in them."""
+        names = self._names()
         forms = []
-        for name in dir(self):
-            if name.startswith(_PREFIX):
-                words = [
-                    name.removeprefix(_PREFIX),
-                    *(p.upper() for p in inspect.signature(getattr(self, name)).parameters),
-                ]
-                forms.append(f"\\boxed{{{' '.join(words)}}}")
-        return "Actions: " + ", ".join(forms)
+        for method in sorted(dir(self)):
+            if method.startswith(_PREFIX):
+                parameters = inspect.signature(getattr(self, method)).parameters
+                words = (_example(parameter, names) for parameter in parameters)
+                forms.append(f"\\boxed{{{' '.join((method.removeprefix(_PREFIX), *words))}}}")
+        listed = f". Names: {', '.join(names)}" if names else ""
+        return f"Actions, by example: {', '.join(forms)}{listed}."
+
+    def _names(self) -> list[str]:
+        """Words that the instance's collections hold, in the order of the alphabet, which tells nothing.
+
+        A text that stands alone in an attribute is not among them: it may be the secret.
+        """
+        found: set[str] = set()
+        for value in vars(self).values():
+            if isinstance(value, (dict, list, tuple, set, frozenset)):
+                found |= {word for word in value if isinstance(word, str) and len(word.split()) == 1}
+        return sorted(found)[:MAX_WORDS]
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Begin the instance of ``seed``."""
@@ -204,3 +220,8 @@ class GameEnv:
 
     def _seen(self, said: object) -> str:
         return " ".join(part for part in (str(said).strip(), str(self.look()).strip(), self.commands()) if part)
+
+
+def _example(parameter: str, names: list[str]) -> str:
+    """A word that could stand for a parameter: a number where its name says so or there is nothing else."""
+    return "5" if not names or parameter.rstrip("s") in NUMERIC else names[0]
