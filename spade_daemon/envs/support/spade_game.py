@@ -74,10 +74,7 @@ _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _PREFIX = "do_"
 MAX_DEPTH, MAX_STATES, MAX_ARGUMENTS, MAX_WORDS = 8, 4000, 400, 24
 """Limits of the search for a way to win: commands in a row, states, arguments of one command, words to try."""
-NUMERIC = frozenset(
-    ["number", "amount", "step", "count", "n", "x", "y", "value", "position", "place"]
-    + ["level", "age", "size", "digit", "money", "price", "guess", "turn", "time"]
-)
+NUMERIC = {"number", "amount", "step", "count", "n", "x", "y", "value", "position", "place", "level", "size", "digit"}
 """Names of parameters that mean a number, in the singular."""
 NONSENSE = (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError)
 """What a command raises on arguments that mean nothing: the player is told, the game goes on."""
