@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +34,8 @@ def status(context: typer.Context, json: Json = False) -> None:
     async def read() -> tuple[State, dict[str, Any]]:
         async with opened_log(settings) as log:
             info = await log.info()
-            return await folded(log), {"log_bytes": info.bytes, "blob_bytes": info.blob_bytes}
+            lags = [asdict(lag) for lag in await log.consumers()]
+            return await folded(log), {"log_bytes": info.bytes, "blob_bytes": info.blob_bytes, "lag": lags}
 
     state, sizes = run(read())
     lines = process_lines(settings)
@@ -43,6 +45,9 @@ def status(context: typer.Context, json: Json = False) -> None:
         return
     note = "" if lines else "the run is down: `spade up` goes on where it stopped"
     console.print(panel(state, lines, note))
+    busy = [f"{lag['name'].removeprefix('daemon-')} {lag['waiting']}+{lag['in_work']}" for lag in sizes["lag"]]
+    behind = [text for text, lag in zip(busy, sizes["lag"], strict=True) if lag["waiting"] or lag["in_work"]]
+    console.print(f"lag (waiting + in work)  {'  '.join(behind) or 'none'}", style="dim", markup=False)
     console.print(f"log {sizes['log_bytes'] / 1e6:.1f} MB, blobs {sizes['blob_bytes'] / 1e6:.1f} MB", style="dim")
 
 

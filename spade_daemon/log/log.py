@@ -33,7 +33,18 @@ P = TypeVar("P", bound=Payload)
 Cause = Stored[Payload] | Event[Payload] | None
 JOIN_POLL = 0.1
 
-__all__ = ["Log", "LogInfo", "Stored", "counts"]
+__all__ = ["ConsumerLag", "Log", "LogInfo", "Stored", "counts"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLag:
+    """How far one handler is behind."""
+
+    name: str
+    waiting: int
+    """Events that have not been delivered to it yet."""
+    in_work: int
+    """Events that were delivered and are not settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +248,20 @@ class Log:
             return await self._connection.js.add_consumer(self._stream, config)
 
         await self._connection.patiently(f"consumer {config.durable_name}", put)
+
+    async def consumers(self) -> list[ConsumerLag]:
+        """How far each durable consumer is behind, in order of their names."""
+
+        async def get() -> list[ConsumerLag]:
+            found = await self._connection.js.consumers_info(self._stream)
+            lags = [
+                ConsumerLag(info.name, info.num_pending or 0, info.num_ack_pending or 0)
+                for info in found
+                if info.config.durable_name
+            ]
+            return sorted(lags, key=lambda lag: lag.name)
+
+        return await self._connection.patiently(f"asking for the consumers of {self._stream}", get)
 
     # Reading
 
