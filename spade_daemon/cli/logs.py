@@ -35,24 +35,26 @@ def tail(
     path = chosen_settings(context).run_home() / "logs" / f"{process}.log"
     if not path.is_file():
         raise UserInputError(f"{path} does not exist: was the run ever started with `spade up`?")
-    for text in _last(path, lines):
+    last, end = _last(path, lines)
+    for text in last:
         _show(text, json)
     if follow:
-        for text in _follow(path):
+        for text in _follow(path, end):
             _show(text, json)
 
 
-def _last(path: Path, count: int) -> list[str]:
+def _last(path: Path, count: int) -> tuple[list[str], int]:
+    """The last ``count`` lines, and the position in bytes after them."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - count * 2000))
-        return file.read().decode("utf-8", "replace").splitlines()[-count:]
+        return file.read().decode("utf-8", "replace").splitlines()[-count:], file.tell()
 
 
-def _follow(path: Path) -> Iterator[str]:
-    """New lines for ever; a rotated file is opened anew."""
+def _follow(path: Path, start: int) -> Iterator[str]:
+    """New lines from byte ``start`` on, for ever; a rotated file is opened anew."""
     file = path.open(encoding="utf-8", errors="replace")
-    file.seek(0, 2)
+    file.seek(start)
     while True:
         if text := file.readline():
             yield text.rstrip("\n")
