@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.slots import gate_is_open, open_free_slots
+from handlers.slots import _candidates, gate_is_open, open_free_slots
 from schemas.events import (
     DocumentSampled,
     EnvironmentReplayed,
     EnvironmentRetired,
     EnvironmentSeeded,
     EventDead,
+    RegretComputed,
     WeightsSwapped,
 )
 from schemas.records import SlotTurn
-from schemas.words import RetireReason, Setting
+from schemas.words import RetireReason, Setting, VoidReason
 from spade_daemon.envs.seeds import load_seeds
 from spade_daemon.log.state import Phase
 from tests.handlers.scripted import loses_once
@@ -170,3 +171,62 @@ async def test_of_two_that_open_one_turn_one_wins(world: World) -> None:
     )
     assert not late.won
     assert (await turns(world))[:2] == chosen == [(0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("run_settings", [("curriculum.replay_rate=1.0",)], indirect=True)
+async def test_neither_a_busy_nor_a_broken_environment_is_replayed(world: World) -> None:
+    """Of the candidates one is in a slot and one has failed in play."""
+    await world.react(world.started)
+    busy = (await world.last(EnvironmentReplayed)).event.data
+    other = (await world.all(EnvironmentReplayed))[0].event.data
+    assert busy.environment not in candidates(world) and other.environment not in candidates(world)
+    void = RegretComputed(
+        environment=other.environment,
+        round=other.plan.round,
+        turn=other.turn,
+        void=VoidReason.ENVIRONMENT_FAULT,
+        regret=None,
+        regret_se=None,
+        pairs=0,
+        plain_mean=None,
+        hinted_mean=None,
+        win_rate=None,
+        components={},
+        designer_reward=None,
+        agent_signal=False,
+    )
+    await world.append(void)
+    for data, reason in ((other, RetireReason.VOID), (busy, RetireReason.PLAYED)):
+        await world.append(
+            EnvironmentRetired(environment=data.environment, round=data.plan.round, turn=data.turn, reason=reason)
+        )
+    assert busy.environment in candidates(world) and other.environment not in candidates(world)
+
+
+async def test_a_slot_that_moved_on_is_left_alone(world: World) -> None:
+    """A retirement that is delivered again while the slot's next turn has ended, too."""
+    first = await world.proposed()
+    retired = await world.append(
+        EnvironmentRetired(
+            environment=first.event.data.environment,
+            round=0,
+            turn=SlotTurn(slot=0, generation=0),
+            reason=RetireReason.REJECTED,
+        )
+    )
+    second = await world.proposed(generation=1)
+    await world.append(
+        EnvironmentRetired(
+            environment=second.event.data.environment,
+            round=0,
+            turn=SlotTurn(slot=0, generation=1),
+            reason=RetireReason.REJECTED,
+        )
+    )
+    assert world.services.state.slots[0].phase is Phase.FREE
+    await world.adds_nothing(retired)
+
+
+def candidates(world: World) -> set[str]:
+    """What may be replayed now."""
+    return {each.environment for each in _candidates(world.services.state, Setting.GAMES)}

@@ -162,6 +162,12 @@ async def test_the_environments_own_limit(episode: Episode, server: ScriptedServ
     assert len(played.record.turns) == 8 and played.record.turns[-1].truncated
 
 
+async def test_a_shaped_reward_on_the_way_earns_nothing(episode: Episode, server: ScriptedServer) -> None:
+    server.script.act = lambda _: "\\boxed{go}"
+    played = await episode(broken(step='return "On.", 0.7, False, True, {}'))
+    assert (played.stop, played.return_, played.record.turns[0].reward) == (StopReason.TRUNCATED, 0.0, 0.7)
+
+
 async def test_our_limit_on_turns(episode: Episode, server: ScriptedServer) -> None:
     server.script.act = lambda _: MEASURE
     played = await episode(max_turns=3)
