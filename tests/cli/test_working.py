@@ -199,14 +199,14 @@ def test_help_lists_every_command_and_each_has_its_own(spade: Spade, settings: S
     assert get_command(app) is not None
 
 
-def test_a_reader_that_goes_away_is_no_error(settings: Settings) -> None:
-    """``spade schemas | head -1``, as a process."""
+def test_a_reader_that_goes_away_gets_no_complaint(settings: Settings) -> None:
+    """``spade schemas | head -1``, as a process: quiet, whether or not all was written before."""
     with _process(settings, "schemas") as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.read(1)
         run.stdout.close()
         complaint = run.stderr.read()
-    assert (run.returncode, complaint) == (0, b"")
+    assert complaint == b"" and run.returncode in (0, 1)
 
 
 def test_following_goes_on_until_ctrl_c(settings: Settings) -> None:
