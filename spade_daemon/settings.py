@@ -387,6 +387,7 @@ def _from_override(override: str) -> dict[str, Any]:
 def _one_line(error: ValidationError, source: Path) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "settings"
+    where = where if where.isprintable() else repr(where)
     value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}{value}: {first['msg']}{more}; from {source}, SPADE_… variables or --set"

@@ -80,7 +80,9 @@ class Embedder:
         torch.set_num_threads(1)
         if self._model is None:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils.logging import disable_progress_bar
 
+            disable_progress_bar()  # it would stand in the middle of JSON lines
             local = Path(self._source).is_dir()
             try:
                 self._model = SentenceTransformer(self._source, device="cpu", local_files_only=local)

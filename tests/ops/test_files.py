@@ -42,7 +42,7 @@ def test_ctrl_c_reaches_spade_and_make_adds_no_noise(tmp_path: Path) -> None:
     program.chmod(0o700)
     # `PYTHON=true` makes the setup step a program that does nothing.
     make = subprocess.Popen(
-        ["make", "run", "PYTHON=true", "ARGS=--profile test"],
+        ["make", "run", "PYTHON=true", "PROFILE=test", "ARGS=--no-live"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -50,7 +50,7 @@ def test_ctrl_c_reaches_spade_and_make_adds_no_noise(tmp_path: Path) -> None:
         start_new_session=True,
     )
     assert make.stdout is not None
-    assert make.stdout.readline() == "spade runs ['up', '--profile', 'test']\n"
+    assert make.stdout.readline() == "spade runs ['--profile', 'test', 'up', '--no-live']\n"
     os.killpg(make.pid, signal.SIGINT)
     assert make.stdout.read().count("spade stops") == 1
     make.wait(30)

@@ -23,7 +23,7 @@ from spade_daemon.settings import Settings
 from spade_daemon.supervise import Supervisor, environment, settings_environment, start, stop_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 FAKE_PYTHON = """#!/bin/sh
 # Stands where the programs' Python does: `-m spade_daemon.reaper` or `-m spade_daemon.cli.main serve NAME`.
