@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Self
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
+
 from spade_daemon.corpus.permutation import permute
 from spade_daemon.corpus.text import count_words, digest_of, normalise, title_of
 from spade_daemon.errors import MissingPartError, UserInputError
@@ -130,8 +132,18 @@ class Corpus:
                     "use the version of spade-daemon that wrote it, or another home folder"
                 )
             # Writing it again each time heals a process that died between the two steps; it is a no-op once done.
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             self._connection.execute("SELECT ordinal, digest, title, source, words, text FROM documents LIMIT 0")
+
+    @retry(
+        retry=retry_if_exception_type(sqlite3.OperationalError),
+        stop=stop_after_delay(BUSY_SECONDS),
+        wait=wait_random(0.01, 0.2),
+        reraise=True,
+    )
+    def _write_ahead(self) -> None:
+        """Switch the journal. SQLite does not wait for others here, whatever its timeout says: we do."""
+        self._connection.execute("PRAGMA journal_mode = WAL")
 
     def _create(self) -> None:
         with self._writing():
