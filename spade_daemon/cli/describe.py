@@ -22,6 +22,7 @@ from schemas.events import (
     SwapFailed,
     WeightsSwapped,
 )
+from schemas.words import Role
 from spade_daemon.log.stored import Stored
 
 
@@ -100,7 +101,9 @@ def _retired(data: EnvironmentRetired) -> str:
 def _checkpoint(data: CheckpointPublished) -> str:
     return (
         f"version {data.policy} from {len(data.groups)} groups and {len(data.designs)} designs in {data.seconds:.0f} s"
-        f", loss {number(data.metrics.get('loss'), 4)}"
+        + "".join(
+            f", {role} loss {data.metrics[f'{role}_loss']:.4f}" for role in Role if f"{role}_loss" in data.metrics
+        )
     )
 
 
