@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from schemas.base import Record
-from schemas.words import Arm, StopReason
+from schemas.words import Arm
 
 BlobName = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """Name of a blob: the SHA-256 of its content, in hex."""
@@ -184,7 +184,6 @@ __all__ = [
     "SampleRef",
     "SlotIndex",
     "SlotTurn",
-    "StopReason",
     "TokenSample",
     "Turn",
     "VersionSpan",

@@ -161,7 +161,6 @@ async def _services(settings: Settings) -> AsyncIterator[tuple[Services, Stored[
         bus = await Log.open(settings, name="daemon")
         stack.push_async_callback(bus.close)
         sandbox = await stack.enter_async_context(Sandbox(settings.sandbox, support=support_sources()))
-        log.info("sandbox is ready", walls=sandbox.walls)
         model = await asyncio.to_thread(ensure_model, settings)
         projection = Projection(bus)
         stack.push_async_callback(projection.stop)

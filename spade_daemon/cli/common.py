@@ -56,6 +56,12 @@ def chosen_settings(context: typer.Context) -> Settings:
     return chosen.load()
 
 
+def patient(settings: Settings, seconds: float) -> Settings:
+    """The same settings, with a log server that gets ``seconds`` to answer."""
+    nats = settings.nats.model_copy(update={"connect_timeout": seconds})
+    return settings.model_copy(update={"nats": nats})
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine to its end."""
     return asyncio.run(work)
@@ -76,10 +82,9 @@ def print_json_line(value: Any) -> None:
 @contextlib.asynccontextmanager
 async def opened_log(settings: Settings) -> AsyncIterator[Log]:
     """The run's log: through its server, or, when the run is down, through one started for this command alone."""
-    quick = settings.model_copy(update={"nats": settings.nats.model_copy(update={"connect_timeout": QUICK})})
     async with contextlib.AsyncExitStack() as stack:
         try:
-            log = await Log.open(quick, name="cli", create=False)
+            log = await Log.open(patient(settings, QUICK), name="cli", create=False)
         except LogError:
             if settings.nats.url is not None or holder(settings.home / UP_LOCK) is not None:
                 raise

@@ -16,8 +16,9 @@ from rich.live import Live
 
 from schemas.events import RunStopped, WeightsSwapped
 from spade_daemon import supervise
-from spade_daemon.cli.common import chosen_settings, console, errors, print_json_line
+from spade_daemon.cli.common import chosen_settings, console, errors, patient, print_json_line
 from spade_daemon.cli.describe import line, record
+from spade_daemon.cli.status import process_lines
 from spade_daemon.cli.summary import ProcessLine, panel
 from spade_daemon.doctor import preflight
 from spade_daemon.errors import LogError, MissingPartError, SpadeError, UserInputError
@@ -26,7 +27,6 @@ from spade_daemon.log.locks import STORE_LOCK, UP_LOCK, holder, home_lock
 from spade_daemon.log.log import Log
 from spade_daemon.log.state import EMPTY, State
 from spade_daemon.log.stored import Stored
-from spade_daemon.processes import client
 from spade_daemon.resources import resource
 from spade_daemon.settings import Settings
 from spade_daemon.supervise import Supervisor
@@ -100,7 +100,7 @@ async def _watch(
                     raise MissingPartError(f"supervisord ended: see {settings.run_home() / 'logs'}")
                 if follower.done():
                     follower.result()
-                view.processes = await asyncio.to_thread(_process_lines, settings)
+                view.processes = await asyncio.to_thread(process_lines, settings)
                 view.trouble(await asyncio.to_thread(_troubles, settings, view.processes))
                 view.refresh()
                 with contextlib.suppress(TimeoutError):
@@ -113,8 +113,7 @@ async def _watch(
 
 async def _follow(settings: Settings, view: _View, stop: asyncio.Event, until: int | None) -> None:
     """Fold the log as it grows and show each event."""
-    patient = settings.model_copy(update={"nats": settings.nats.model_copy(update={"connect_timeout": 120.0})})
-    log = await Log.open(patient, name="up")
+    log = await Log.open(patient(settings, 120.0), name="up")
     try:
         begin = await log.last_sequence()
         swapped: set[int] = set()
@@ -131,9 +130,8 @@ async def _follow(settings: Settings, view: _View, stop: asyncio.Event, until: i
 
 async def _record_stop(settings: Settings, boot: str, reason: str) -> None:
     """Note the stop in the log, if the log is there and our epoch is in force; a stop must not fail over it."""
-    quick = settings.model_copy(update={"nats": settings.nats.model_copy(update={"connect_timeout": 2.0})})
     try:
-        log = await Log.open(quick, name="up")
+        log = await Log.open(patient(settings, 2.0), name="up")
         try:
             epoch = await log.join_epoch(boot, 0.5)
             await log.append(RunStopped(epoch=epoch, reason=reason))
@@ -141,13 +139,6 @@ async def _record_stop(settings: Settings, boot: str, reason: str) -> None:
             await log.close()
     except LogError as error:
         console.print(f"the stop is not in the log: {error}", style="dim", markup=False)
-
-
-def _process_lines(settings: Settings) -> list[ProcessLine]:
-    try:
-        return [ProcessLine(p.name, p.state, p.pid, p.uptime) for p in client(settings).processes()]
-    except MissingPartError:
-        return []
 
 
 def _troubles(settings: Settings, processes: list[ProcessLine]) -> list[str]:

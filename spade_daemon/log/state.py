@@ -6,7 +6,7 @@ All values are immutable and share structure, so that keeping an old state costs
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from schemas.events import CheckpointPublished, EpisodeCompleted, RegretComputed
 from schemas.records import PlayPlan, SampleRef, SlotTurn
-from schemas.words import Arm, Origin, RetireReason, Setting
+from schemas.words import Arm, Origin, Setting
 
 RECENT = 64
 """How many recent design outcomes and incidents the state keeps."""
@@ -218,11 +218,9 @@ __all__ = [
     "Incident",
     "Outcome",
     "Phase",
-    "RetireReason",
     "Round",
     "SkillStats",
     "Slot",
     "State",
     "plain",
-    "replace",
 ]
